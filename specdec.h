@@ -2714,24 +2714,25 @@ static specdec_result specdec__os_fail_without_files(const char *path, specdec_e
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without files: hand %s over as memory", path);
 }
 
-static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_map_whole_file(specdec__bytes *out, const char *path,
+                                                                 specdec_error *error)
 {
     (void)out;
     return specdec__os_fail_without_files(path, error);
 }
 
-static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
-                                                       specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_read_file_start(unsigned char *data, size_t size, const char *path,
+                                                                  specdec_error *error)
 {
     (void)data;
     (void)size;
     return specdec__os_fail_without_files(path, error);
 }
 
-static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file) { (void)file; }
+static SPECDEC__UNUSED void specdec__os_unmap_file(specdec__bytes *file) { (void)file; }
 
-static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
-                                                         specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_map_file_at(unsigned char *at, size_t size, const char *path,
+                                                              specdec_error *error)
 {
     (void)at, (void)size;
     return specdec__os_fail_without_files(path, error);
@@ -2786,7 +2787,8 @@ static specdec_result specdec__os_open_regular(specdec__os_file *file, uint64_t 
 }
 
 /* Maps a whole regular file read-only into memory; *out becomes its bytes. */
-static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_map_whole_file(specdec__bytes *out, const char *path,
+                                                                 specdec_error *error)
 {
     specdec__os_file file;
     uint64_t size = 0;
@@ -2807,8 +2809,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
 }
 
 /* Maps the first `size` bytes of a regular file at an address of a range from specdec__os_find_free_addresses. */
-static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
-                                                         specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_map_file_at(unsigned char *at, size_t size, const char *path,
+                                                              specdec_error *error)
 {
     specdec__os_file file;
     uint64_t now = 0;
@@ -2825,8 +2827,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size
 }
 
 /* Reads the first `size` bytes of a regular file into data. */
-static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
-                                                       specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_read_file_start(unsigned char *data, size_t size, const char *path,
+                                                                  specdec_error *error)
 {
     specdec__os_file file;
     uint64_t now = 0;
@@ -2846,8 +2848,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
     return result;
 }
 
-/* Unmaps a file that specdec__os_map has mapped, and clears *file. Does nothing if *file is clear. */
-static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
+/* Unmaps a file that specdec__os_map_whole_file has mapped, and clears *file. Does nothing if *file is clear. */
+static SPECDEC__UNUSED void specdec__os_unmap_file(specdec__bytes *file)
 {
     if (file->data)
         specdec__os_unmap_range((void *)(uintptr_t)file->data, file->size);
@@ -19173,9 +19175,9 @@ static size_t specdec__text_token_to_bytes(int model, specdec__bytes text, unsig
 /* Writes the bytes that a token stands for to out[size]. Unknown and control tokens have none unless show_special is
    set. *needed: number of these bytes, at most v->longest_bytes; if it is above size, out is untouched (BUFFER). Error:
    ARGUMENT for an id outside the vocabulary. */
-static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab *v, int32_t id, int show_special,
-                                                           unsigned char *out, size_t size, size_t *needed,
-                                                           specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__token_write_bytes(const specdec__vocab *v, int32_t id, int show_special,
+                                                                 unsigned char *out, size_t size, size_t *needed,
+                                                                 specdec_error *error)
 {
     specdec__bytes text;
     int type, byte;
@@ -19215,12 +19217,12 @@ typedef struct specdec__text_decoder {
 } specdec__text_decoder;
 
 /* Initialises a decoder for a text. previous: the token in front of the first one to be decoded; -1: none. */
-static SPECDEC__UNUSED void specdec__text_decoder_begin(specdec__text_decoder *stream, const specdec__vocab *v,
+static SPECDEC__UNUSED void specdec__text_decoder_begin(specdec__text_decoder *decoder, const specdec__vocab *v,
                                                         int32_t previous, int show_special)
 {
-    memset(stream, 0, sizeof *stream);
-    stream->show_special = show_special;
-    stream->drop_space = previous < 0 || (uint32_t)previous >= v->count ||
+    memset(decoder, 0, sizeof *decoder);
+    decoder->show_special = show_special;
+    decoder->drop_space = previous < 0 || (uint32_t)previous >= v->count ||
                          specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous));
 }
 
@@ -19236,43 +19238,44 @@ static size_t specdec__text_incomplete_bytes(const unsigned char *text, size_t l
 }
 
 /* Decodes a token: writes *written bytes of text to out, for which v->longest_bytes + 3 bytes of room are always
-   enough. Bytes that cannot become valid UTF-8 are written as they are. Errors as specdec__token_bytes; a failed call
-   changes nothing. */
-static SPECDEC__UNUSED specdec_result specdec__text_decoder_push(specdec__text_decoder *stream, const specdec__vocab *v,
-                                                                 int32_t id, unsigned char *out, size_t size,
-                                                                 size_t *written, specdec_error *error)
+   enough. Bytes that cannot become valid UTF-8 are written as they are. Errors as specdec__token_write_bytes; a failed
+   call changes nothing. */
+static SPECDEC__UNUSED specdec_result specdec__text_decoder_push(specdec__text_decoder *decoder,
+                                                                 const specdec__vocab *v, int32_t id,
+                                                                 unsigned char *out, size_t size, size_t *written,
+                                                                 specdec_error *error)
 {
-    size_t held = (size_t)stream->held_count, count, incomplete;
+    size_t held = (size_t)decoder->held_count, count, incomplete;
     specdec_result result;
     int type;
 
     *written = 0;
     if (size < held)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are ready, there is room for %zu", held, size);
-    result = specdec__token_bytes(v, id, stream->show_special, out + held, size - held, &count, error);
+    result = specdec__token_write_bytes(v, id, decoder->show_special, out + held, size - held, &count, error);
     if (result)
         return result;
     type = specdec__vocab_token_type(v, (uint32_t)id);
-    if (stream->drop_space && !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && count && out[held] == ' ' &&
+    if (decoder->drop_space && !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && count && out[held] == ' ' &&
         !specdec__vocab_type_is_special(type) && type != SPECDEC__TOKEN_BYTE)
         memmove(out + held, out + held + 1, --count);
-    stream->drop_space = specdec__vocab_type_is_special(type);
-    memcpy(out, stream->held, held);
+    decoder->drop_space = specdec__vocab_type_is_special(type);
+    memcpy(out, decoder->held, held);
     count += held;
     incomplete = specdec__text_incomplete_bytes(out, count);
-    memcpy(stream->held, out + count - incomplete, incomplete);
-    stream->held_count = (int)incomplete;
+    memcpy(decoder->held, out + count - incomplete, incomplete);
+    decoder->held_count = (int)incomplete;
     *written = count - incomplete;
     return SPECDEC_OK;
 }
 
 /* Writes the bytes that the decoder still holds back, at most 3, to out. Returns their number. */
-static SPECDEC__UNUSED size_t specdec__text_decoder_end(specdec__text_decoder *stream, unsigned char out[3])
+static SPECDEC__UNUSED size_t specdec__text_decoder_end(specdec__text_decoder *decoder, unsigned char out[3])
 {
-    size_t count = (size_t)stream->held_count;
+    size_t count = (size_t)decoder->held_count;
 
-    memcpy(out, stream->held, count);
-    stream->held_count = 0;
+    memcpy(out, decoder->held, count);
+    decoder->held_count = 0;
     return count;
 }
 
@@ -19407,7 +19410,7 @@ static SPECDEC__UNUSED specdec_result specdec__stop_push_bytes(specdec__stop_sca
 
 /* Writes the bytes that are held back to out, which has room for SPECDEC__STOP_MAX_BYTES, as the text ends without a
    stop string. Returns their number. */
-static SPECDEC__UNUSED size_t specdec__stop_end_text(specdec__stop_scan *scan, unsigned char *out)
+static SPECDEC__UNUSED size_t specdec__stop_write_held_bytes(specdec__stop_scan *scan, unsigned char *out)
 {
     size_t count = scan->held;
 
@@ -20144,7 +20147,7 @@ static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
 }
 
 /* Ends an argument's value between marks; one of unknown kind is JSON if it parses as JSON, else a string. */
-static void specdec__answer_end_value(specdec_splitter *s)
+static void specdec__answer_end_argument_value(specdec_splitter *s)
 {
     int i;
 
@@ -20368,7 +20371,7 @@ static const char *const specdec__answer_unmarked_call_beginnings[] = {
     "{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
 
 /* Reads content or a thought from the held bytes, and looks for marks in it. */
-static void specdec__answer_read_text(specdec_splitter *s)
+static void specdec__answer_read_content_or_thought(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_current_call_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
@@ -20463,7 +20466,7 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
             s->state = SPECDEC__ANSWER_TEXT;
             s->flags = SPECDEC__ANSWER_SKIP_SPACE;
             s->started = 0;
-            specdec__answer_read_text(s);
+            specdec__answer_read_content_or_thought(s);
         }
     }
 }
@@ -20486,7 +20489,7 @@ static void specdec__answer_turn_call_into_text(specdec_splitter *s)
 }
 
 /* Reads the name of a call, up to the mark behind it, from the held bytes. */
-static void specdec__answer_read_name(specdec_splitter *s)
+static void specdec__answer_read_call_name(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_current_call_row(s);
     const char *marks[2];
@@ -20570,7 +20573,7 @@ static void specdec__answer_read_argument_pairs(specdec_splitter *s)
         } else if (s->state == SPECDEC__ANSWER_VALUE_BEGIN) {
             s->state = SPECDEC__ANSWER_VALUE;
         } else {
-            specdec__answer_end_value(s);
+            specdec__answer_end_argument_value(s);
         }
         return;
     }
@@ -20674,10 +20677,10 @@ static void specdec__answer_read_harmony_messages(specdec_splitter *s)
 static void specdec__answer_process_held_bytes(specdec_splitter *s)
 {
     switch (s->state) {
-    case SPECDEC__ANSWER_TEXT: specdec__answer_read_text(s); break;
+    case SPECDEC__ANSWER_TEXT: specdec__answer_read_content_or_thought(s); break;
     case SPECDEC__ANSWER_BETWEEN: specdec__answer_read_between_calls(s); break;
     case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_remove_first_held_byte(s)); break;
-    case SPECDEC__ANSWER_NAME: specdec__answer_read_name(s); break;
+    case SPECDEC__ANSWER_NAME: specdec__answer_read_call_name(s); break;
     case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_json_arguments(s); break;
     case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literal_arguments(s); break;
     case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_read_harmony_messages(s); break;
@@ -21575,7 +21578,7 @@ enum { SPECDEC__TEMPLATE_DOUBLE_WORDS = 90, SPECDEC__TEMPLATE_DOUBLE_DIGITS = 9 
 
 /* Writes mantissa * 2^exponent exactly as SPECDEC__TEMPLATE_DOUBLE_DIGITS decimal digits; for a negative exponent the
    number is multiplied by 10^-exponent. */
-static void specdec__template_expand_double(uint64_t mantissa, int exponent, char *digits)
+static void specdec__template_write_double_digits(uint64_t mantissa, int exponent, char *digits)
 {
     uint32_t word[SPECDEC__TEMPLATE_DOUBLE_WORDS]; /* 9 decimal digits each, the lowest first */
     const uint32_t factor = exponent < 0 ? 5 : 2;
@@ -21636,9 +21639,9 @@ static int specdec__template_shortest_digits(double number, char *room, char *ou
     bound = !mantissa && exponent > 1; /* the next double below is only half as far away */
     mantissa |= exponent ? 1ull << 52 : 0;
     exponent = (exponent ? exponent : 1) - 1075 - 2;
-    specdec__template_expand_double(4 * mantissa - (bound ? 1 : 2), exponent, low);
-    specdec__template_expand_double(4 * mantissa, exponent, exact);
-    specdec__template_expand_double(4 * mantissa + 2, exponent, high);
+    specdec__template_write_double_digits(4 * mantissa - (bound ? 1 : 2), exponent, low);
+    specdec__template_write_double_digits(4 * mantissa, exponent, exact);
+    specdec__template_write_double_digits(4 * mantissa + 2, exponent, high);
     while (exact[first] == '0')
         first++;
     while (!fits && count < 17) {
@@ -21735,8 +21738,8 @@ static void specdec__template_append_line_end(specdec__template *t, const specde
 }
 
 /* Returns the opening (index 0) or closing (1) bracket with which a list, tuple or dict is written. */
-static const char *specdec__template_list_bracket(const specdec__template_write_form *form,
-                                                  const specdec__template_value *value, int index)
+static const char *specdec__template_bracket_of_collection(const specdec__template_write_form *form,
+                                                           const specdec__template_value *value, int index)
 {
     switch (value->kind) {
     case SPECDEC__TEMPLATE_DICT: return index ? "}" : "{";
@@ -21819,12 +21822,12 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
         } else {
             level[depth].value = *value;
             level[depth++].next_item = 0;
-            specdec__template_append_text(t, specdec__template_list_bracket(form, value, 0));
+            specdec__template_append_text(t, specdec__template_bracket_of_collection(form, value, 0));
         }
         while (depth && level[depth - 1].next_item == level[depth - 1].value.size && !t->failed) {
             if (level[--depth].next_item)
                 specdec__template_append_line_end(t, form, depth);
-            specdec__template_append_text(t, specdec__template_list_bracket(form, &level[depth].value, 1));
+            specdec__template_append_text(t, specdec__template_bracket_of_collection(form, &level[depth].value, 1));
         }
         if (!depth || t->failed)
             return;
@@ -22688,7 +22691,7 @@ static const specdec__template_method specdec__template_methods[] = {
 /* ---- Attributes and items. */
 
 /* Returns an undefined value that keeps its name, for error texts. */
-static specdec__template_value specdec__template_undefined_name(const specdec__template_value *name)
+static specdec__template_value specdec__template_undefined_value_of_name(const specdec__template_value *name)
 {
     specdec__template_value out = specdec__template_undefined_value();
 
@@ -22723,7 +22726,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
             *own = *self;
             return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, own, i);
         }
-    return specdec__template_undefined_name(name);
+    return specdec__template_undefined_value_of_name(name);
 }
 
 /* Returns the attribute of Jinja's `loop` with a name, such as loop.index; undefined: it has none. */
@@ -22752,7 +22755,7 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
         return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->as.data,
                                              specdec__template_string_equals(name, "cycle") ? UINT32_MAX
                                                                                             : UINT32_MAX - 1);
-    return specdec__template_undefined_name(name);
+    return specdec__template_undefined_value_of_name(name);
 }
 
 /* Returns what Jinja looks up in a value by a name: for a.b a method, then a member; for a['b'] (items = 1) a member,
@@ -22773,13 +22776,13 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
             return *found;
     }
     if (name->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_undefined_name(name);
+        return specdec__template_undefined_value_of_name(name);
     if (self->kind == SPECDEC__TEMPLATE_NAMESPACE) {
         for (binding = ((const specdec__template_scope *)self->as.data)->first_binding; binding;
              binding = binding->next)
             if (binding->name.size == name->size && memcmp(binding->name.as.data, name->as.data, name->size) == 0)
                 return binding->value;
-        return specdec__template_undefined_name(name);
+        return specdec__template_undefined_value_of_name(name);
     }
     if (self->kind == SPECDEC__TEMPLATE_LOOP)
         return specdec__template_loop_attribute(self, name);
@@ -24575,7 +24578,7 @@ static void specdec__template_compile_postfix_operators(specdec__template *t)
 }
 
 /* Compiles a name, a literal, or an expression in brackets. */
-static void specdec__template_compile_primary(specdec__template *t)
+static void specdec__template_compile_operand(specdec__template *t)
 {
     specdec__template_value value = t->token.value;
     int comma;
@@ -24662,7 +24665,7 @@ static void specdec__template_compile_test(specdec__template *t)
                 !specdec__template_token_is_name(t, "not") && !specdec__template_token_is_name(t, "in")) ||
                t->token.kind == SPECDEC__TEMPLATE_QUOTED || t->token.kind == SPECDEC__TEMPLATE_LITERAL ||
                t->token.kind == '[' || t->token.kind == '{') {
-        specdec__template_compile_primary(t);
+        specdec__template_compile_operand(t);
         specdec__template_compile_postfix_operators(t);
         arguments = 1;
     } else if (specdec__template_token_is_name(t, "is")) {
@@ -24687,7 +24690,7 @@ static void specdec__template_compile_unary_expression(specdec__template *t, int
         signs[count++] = (char)t->token.kind;
         specdec__template_lex_token(t);
     }
-    specdec__template_compile_primary(t);
+    specdec__template_compile_operand(t);
     specdec__template_compile_postfix_operators(t);
     while (count > 0)
         specdec__template_emit_instruction(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS,
@@ -25727,7 +25730,7 @@ static specdec__template_value specdec__template_pop_output(specdec__template *t
 }
 
 /* Releases the memory of the values that a statement of the template has computed. */
-static void specdec__template_release_memory(specdec__template *t)
+static void specdec__template_release_statement_values(specdec__template *t)
 {
     const size_t floor = t->frame[t->frame_count - 1].memory_floor;
 
@@ -26062,7 +26065,7 @@ static specdec__template_value specdec__template_load_name(specdec__template *t,
     for (i = 0; i < SPECDEC__COUNT(specdec__template_functions); i++)
         if (specdec__template_string_equals(name, specdec__template_functions[i].name))
             return specdec__template_sized_value(SPECDEC__TEMPLATE_FUNCTION, NULL, i);
-    return specdec__template_undefined_name(name);
+    return specdec__template_undefined_value_of_name(name);
 }
 
 /* ---- Calls. */
@@ -26260,7 +26263,7 @@ static int specdec__template_next_iteration(specdec__template *t)
         return 0;
     t->scope->first_binding = NULL;
     frame->memory_floor = frame->memory_base + (((size_t)8 - frame->memory_base % 8) % 8) + sizeof *t->scope;
-    specdec__template_release_memory(t);
+    specdec__template_release_statement_values(t);
     if (frame->kind == 'f')
         specdec__template_set_variable(t, t->scope, &name,
                                        specdec__template_sized_value(SPECDEC__TEMPLATE_LOOP, frame->loop, 1));
@@ -26279,7 +26282,7 @@ static const void *specdec__template_constant_of_place(const specdec__template *
 
 /* Pushes a macro as a value onto the template's stack. place: the macro's place in memory; next: index of the
    instruction behind this one. */
-static void specdec__template_define_macro(specdec__template *t, int32_t place, size_t next)
+static void specdec__template_push_macro(specdec__template *t, int32_t place, size_t next)
 {
     specdec__template_closure *closure = (specdec__template_closure *)specdec__template_take_memory(t, 1,
                                                                                                     sizeof *closure);
@@ -26338,7 +26341,7 @@ static void specdec__template_write_value(specdec__template *t)
     const specdec__template_value text = specdec__template_to_string(t, &value);
 
     specdec__template_write_output(t, text.as.data, text.size);
-    specdec__template_release_memory(t);
+    specdec__template_release_statement_values(t);
 }
 
 /* Replaces a value and its arguments on the template's stack by the result of a filter or test. packed: as for a call,
@@ -26421,7 +26424,7 @@ static void specdec__template_pop_frames(specdec__template *t, int32_t count)
             t->output_bytes = t->frame[t->frame_count - 1].output_base;
         specdec__template_pop_frame(t);
     }
-    specdec__template_release_memory(t);
+    specdec__template_release_statement_values(t);
 }
 
 /* Ends a macro or a captured block: its output becomes a value on the stack. Returns the index of the instruction to
@@ -26461,7 +26464,7 @@ static size_t specdec__template_run_flow_instruction(specdec__template *t, int o
     case SPECDEC__TEMPLATE_RAN: frame->loop->completed = 1; return next;
     case SPECDEC__TEMPLATE_END_FOR:
         specdec__template_pop_frame(t);
-        specdec__template_release_memory(t);
+        specdec__template_release_statement_values(t);
         return frame->loop->completed ? target : next;
     case SPECDEC__TEMPLATE_CHOSEN:
         top = specdec__template_pop_value(t);
@@ -26472,7 +26475,7 @@ static size_t specdec__template_run_flow_instruction(specdec__template *t, int o
         specdec__template_pop_frame(t);
         specdec__template_push_value(t, specdec__template_list_value(frame->loop->kept_items, frame->loop->kept_count));
         return next;
-    case SPECDEC__TEMPLATE_DEFINE: specdec__template_define_macro(t, argument, next); return next;
+    case SPECDEC__TEMPLATE_DEFINE: specdec__template_push_macro(t, argument, next); return next;
     case SPECDEC__TEMPLATE_MISSING:
         return next + (size_t)!specdec__template_find_variable(
                           t->scope, (const specdec__template_value *)specdec__template_constant_of_place(t, argument));
@@ -26511,8 +26514,8 @@ static void specdec__template_run_code(specdec__template *t)
 /* ---- Input values of a template. */
 
 /* Defines a variable of the whole template, such as messages, before the template runs. */
-static void specdec__template_define_name(specdec__template *t, specdec__template_value name,
-                                          specdec__template_value value)
+static void specdec__template_define_variable(specdec__template *t, specdec__template_value name,
+                                              specdec__template_value value)
 {
     name = specdec__template_intern_name(t, name);
     specdec__template_set_variable(t, &t->root, &name, value);
@@ -26542,7 +26545,8 @@ static const char *specdec__template_constant_of_role(const char *text, size_t s
 
 /* Returns the value of a JSON string as a template's string; its bytes are marked as a message's, except for known
    roles. */
-static specdec__template_value specdec__template_json_string(specdec__template *t, const specdec__json *j, size_t node)
+static specdec__template_value specdec__template_value_of_json_string(specdec__template *t, const specdec__json *j,
+                                                                      size_t node)
 {
     const size_t at = t->used, most = j->nodes[node].to - j->nodes[node].from;
     const char *role;
@@ -26565,7 +26569,8 @@ static specdec__template_value specdec__template_json_string(specdec__template *
 }
 
 /* Returns the value of a JSON node as a template's value; arrays and objects stay empty. */
-static specdec__template_value specdec__template_json_node(specdec__template *t, const specdec__json *j, size_t node)
+static specdec__template_value specdec__template_value_of_json_node(specdec__template *t, const specdec__json *j,
+                                                                    size_t node)
 {
     const size_t count = j->nodes[node].count;
     specdec__template_value *items;
@@ -26576,7 +26581,7 @@ static specdec__template_value specdec__template_json_node(specdec__template *t,
     case SPECDEC__JSON_NULL: return specdec__template_none_value();
     case SPECDEC__JSON_FALSE: return specdec__template_bool_value(0);
     case SPECDEC__JSON_TRUE: return specdec__template_bool_value(1);
-    case SPECDEC__JSON_STRING: return specdec__template_json_string(t, j, node);
+    case SPECDEC__JSON_STRING: return specdec__template_value_of_json_string(t, j, node);
     case SPECDEC__JSON_NUMBER:
         if (!j->nodes[node].escaped && specdec__json_read_integer(j, node, &integer))
             return specdec__template_integer_value(integer);
@@ -26591,8 +26596,8 @@ static specdec__template_value specdec__template_json_node(specdec__template *t,
 }
 
 /* Returns a parsed JSON text as a template's value, with all that its arrays and objects contain. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(specdec__template *t,
-                                                                              const specdec__json *j)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_value_of_parsed_json(specdec__template *t,
+                                                                                        const specdec__json *j)
 {
     struct {
         specdec__template_value *next;
@@ -26609,7 +26614,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(sp
             slot = open[depth - 1].next++;
             open[depth - 1].left--;
         }
-        *slot = specdec__template_json_node(t, j, node);
+        *slot = specdec__template_value_of_json_node(t, j, node);
         if (slot->kind != SPECDEC__TEMPLATE_LIST && slot->kind != SPECDEC__TEMPLATE_DICT)
             continue;
         if (depth == SPECDEC__TEMPLATE_MAX_NESTED)
@@ -26637,7 +26642,7 @@ SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specd
         j.nodes = (specdec__json_node *)specdec__template_take_permanent_memory(
             t, specdec__size_multiply(j.room, sizeof *j.nodes));
         if (j.nodes && specdec__json_parse(&j))
-            value = specdec__template_json_value(t, &j);
+            value = specdec__template_value_of_parsed_json(t, &j);
         t->limit = limit;
     } else {
         specdec__template_fail_with_culprit(t, "a JSON text is none",
@@ -26919,7 +26924,7 @@ static const char *specdec__chat_text_behind_message(const specdec__chat_format 
 }
 
 /* Bytes in front of the first system message. */
-static size_t specdec__chat_system_offset(const specdec__chat_format *format)
+static size_t specdec__chat_offset_of_system_text(const specdec__chat_format *format)
 {
     return strlen(specdec__chat_opening_text(format, 0)) +
            strlen(specdec__chat_text_before_message(format, SPECDEC_SYSTEM));
@@ -27154,12 +27159,12 @@ static specdec__template_value specdec__chat_messages_value(specdec__template *t
 static void specdec__chat_define_template_names(specdec__template *t, specdec__bytes bos, specdec__bytes eos,
                                                 int generate)
 {
-    specdec__template_define_name(t, specdec__template_string_value("bos_token"),
-                                  specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
-    specdec__template_define_name(t, specdec__template_string_value("eos_token"),
-                                  specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
-    specdec__template_define_name(t, specdec__template_string_value("add_generation_prompt"),
-                                  specdec__template_bool_value(generate));
+    specdec__template_define_variable(t, specdec__template_string_value("bos_token"),
+                                      specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
+    specdec__template_define_variable(t, specdec__template_string_value("eos_token"),
+                                      specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
+    specdec__template_define_variable(t, specdec__template_string_value("add_generation_prompt"),
+                                      specdec__template_bool_value(generate));
 }
 
 /* Compiles and runs a chat template for `count` messages; the text that it writes is in w->output. */
@@ -27170,10 +27175,10 @@ static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes tex
                            sizeof w->output);
     w->running_template.local_time = w->local_time;
     specdec__chat_define_template_names(&w->running_template, bos, eos, 1);
-    specdec__template_define_name(&w->running_template, specdec__template_string_value("tools"),
-                                  specdec__template_none_value());
-    specdec__template_define_name(&w->running_template, specdec__template_string_value("messages"),
-                                  specdec__chat_messages_value(&w->running_template, messages, count));
+    specdec__template_define_variable(&w->running_template, specdec__template_string_value("tools"),
+                                      specdec__template_none_value());
+    specdec__template_define_variable(&w->running_template, specdec__template_string_value("messages"),
+                                      specdec__chat_messages_value(&w->running_template, messages, count));
     specdec__template_render(&w->running_template);
 }
 
@@ -27218,7 +27223,7 @@ static specdec__bytes specdec__chat_keep_output(specdec__chat_work *w, size_t at
 static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
                                              const specdec_message *system)
 {
-    const size_t head = specdec__chat_system_offset(chat->format);
+    const size_t head = specdec__chat_offset_of_system_text(chat->format);
     specdec__template_value in = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, written.data, written.size),
                             what;
     size_t at;
@@ -27235,7 +27240,7 @@ static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__cha
 static int specdec__chat_find_default_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
                                              specdec__bytes written, const specdec_message *messages, int count)
 {
-    const size_t head = specdec__chat_system_offset(chat->format) +
+    const size_t head = specdec__chat_offset_of_system_text(chat->format) +
                         chat->system_prefix.size;
     specdec__chat_text out;
 
@@ -27377,7 +27382,7 @@ static const char specdec__chat_placeholder[] = "\xe2\x80\xa2specdec-answer\xe2\
 
 /* Returns the bytes of memory that specdec__chat_render_by_template needs, for a template of `text` bytes and messages
    of `conversation` bytes. */
-static SPECDEC__UNUSED size_t specdec__chat_template_memory(size_t text, size_t conversation)
+static SPECDEC__UNUSED size_t specdec__chat_template_memory_bytes(size_t text, size_t conversation)
 {
     return specdec__size_add(sizeof(specdec__template) + specdec__template_memory_needed(text) + SPECDEC__CACHE_LINE,
                              specdec__size_multiply(conversation, 13));
@@ -27424,7 +27429,7 @@ static void specdec__chat_drop_before_placeholder(specdec__bytes end, specdec__c
 
 /* Renders messages by the model's chat template, with the beginning of the model's turn. begun: 1: the conversation has
    earlier messages. last: token that ended the previous answer; -1: no such token, or the conversation begins. memory:
-   (bytes) see specdec__chat_template_memory. Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
+   (bytes) see specdec__chat_template_memory_bytes. Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
 specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
                                  const specdec_message *messages, int count, void *memory, size_t bytes, int64_t now,
@@ -27449,13 +27454,13 @@ specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, i
     specdec__template_init(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->marks, out->size);
     t->local_time = now;
     specdec__chat_define_template_names(t, specdec__chat_token_text(v, v->bos), specdec__chat_token_text(v, v->eos), 1);
-    specdec__template_define_name(t, specdec__template_string_value("tools"), specdec__template_none_value());
+    specdec__template_define_variable(t, specdec__template_string_value("tools"), specdec__template_none_value());
     list = specdec__chat_messages_value(t, messages, count);
     if (begun) {
         earlier = specdec__chat_messages_value(t, before, 2);
         list = specdec__template_add(t, &earlier, &list);
     }
-    specdec__template_define_name(t, specdec__template_string_value("messages"), list);
+    specdec__template_define_variable(t, specdec__template_string_value("messages"), list);
     specdec__template_render(t);
     if (t->failed)
         return specdec__chat_template_error(t, error);
@@ -27940,19 +27945,19 @@ static void specdec__conversation_define_template_names(specdec__template *t, co
 
     for (i = 0; list && i < count && !t->failed; i++)
         list[i] = specdec__conversation_message_value(t, &input->messages[i], presentation);
-    specdec__template_define_name(t, specdec__template_string_value("messages"),
-                                  specdec__template_list_value(list, list ? (size_t)count : 0));
+    specdec__template_define_variable(t, specdec__template_string_value("messages"),
+                                      specdec__template_list_value(list, list ? (size_t)count : 0));
     tools = specdec__template_none_value();
     if (input->tool_choice != SPECDEC_TOOLS_NONE)
         tools = specdec__template_read_json(t, specdec__conversation_text_bytes(input->tools));
     if (tools.kind == SPECDEC__TEMPLATE_LIST && !tools.size)
         tools = specdec__template_none_value();
-    specdec__template_define_name(t, specdec__template_string_value("tools"), tools);
+    specdec__template_define_variable(t, specdec__template_string_value("tools"), tools);
     arguments = specdec__template_read_json(t, specdec__conversation_text_bytes(input->arguments));
     if (arguments.kind == SPECDEC__TEMPLATE_DICT)
         for (i = 0; i < (int)arguments.size; i++)
-            specdec__template_define_name(t, specdec__template_list_items(&arguments)[2 * i],
-                                          specdec__template_list_items(&arguments)[2 * i + 1]);
+            specdec__template_define_variable(t, specdec__template_list_items(&arguments)[2 * i],
+                                              specdec__template_list_items(&arguments)[2 * i + 1]);
 }
 
 /* Removes the text that the template wrote behind the content of the last message, so that the model continues that
@@ -28035,7 +28040,7 @@ static const char specdec__conversation_sample_question[] = "specdec-question",
                   specdec__conversation_sample_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
 
 /* Returns the offset behind the last occurrence of a word in a text; 0: it does not occur. */
-static size_t specdec__conversation_end_of_last_match(specdec__bytes text, const char *word)
+static size_t specdec__conversation_offset_behind_last_match(specdec__bytes text, const char *word)
 {
     const size_t size = strlen(word);
     size_t at = text.size >= size ? text.size - size + 1 : 0;
@@ -28056,14 +28061,15 @@ static int specdec__conversation_row_parses_call(const specdec__calls *row, cons
     specdec_part part;
 
     if (row->flags & SPECDEC__CALLS_BARE) {
-        const size_t at = specdec__conversation_end_of_last_match(specdec__template_as_bytes(text, size), "{\"name\":");
+        const size_t at = specdec__conversation_offset_behind_last_match(specdec__template_as_bytes(text, size),
+                                                                         "{\"name\":");
 
         if (!at)
             return 0;
         text += at - 8;
         size -= at - 8;
     }
-    if (section && !specdec__conversation_end_of_last_match(specdec__template_as_bytes(text, size), section))
+    if (section && !specdec__conversation_offset_behind_last_match(specdec__template_as_bytes(text, size), section))
         return 0;
     specdec__answer_begin_splitter(&s, row, NULL, 0);
     specdec__answer_push_bytes(&s, text, size);
@@ -28083,7 +28089,7 @@ static int specdec__conversation_row_parses_call(const specdec__calls *row, cons
 /* Does a text contain a mark? 0 for NULL. */
 static int specdec__conversation_contains_mark(specdec__bytes text, const char *mark)
 {
-    return mark && specdec__conversation_end_of_last_match(text, mark) > 0;
+    return mark && specdec__conversation_offset_behind_last_match(text, mark) > 0;
 }
 
 /* Returns the first row of specdec__call_table whose marks occur in the template's text, for templates that write no
@@ -28156,8 +28162,9 @@ specdec__conversation_find_call_format(specdec__chat_work *w, specdec__bytes tex
         written = specdec__template_as_bytes(w->output, w->running_template.output_bytes);
         from = w->running_template.failed
                    ? 0
-                   : specdec__conversation_end_of_last_match(written, specdec__conversation_sample_question);
-        writes |= from && specdec__conversation_end_of_last_match(written, specdec__conversation_sample_tool) > from;
+                   : specdec__conversation_offset_behind_last_match(written, specdec__conversation_sample_question);
+        writes |= from &&
+                  specdec__conversation_offset_behind_last_match(written, specdec__conversation_sample_tool) > from;
         for (i = 0; from && !chat->calls && i < SPECDEC__COUNT(specdec__call_table); i++)
             if (specdec__conversation_row_parses_call(&specdec__call_table[i], w->output + from, written.size - from))
                 chat->calls = &specdec__call_table[i];
@@ -35315,12 +35322,12 @@ static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *
     for (id = 0; id < v->count; id++) {
         if (at)
             at[id] = (uint32_t)sum;
-        if (specdec__token_bytes(v, (int32_t)id, 0, NULL, 0, &size, NULL) != SPECDEC_OK && !size)
+        if (specdec__token_write_bytes(v, (int32_t)id, 0, NULL, 0, &size, NULL) != SPECDEC_OK && !size)
             continue;
         if (size > SPECDEC__TRIE_TOKEN_BYTES)
             continue;
         if (text)
-            specdec__token_bytes(v, (int32_t)id, 0, text + sum, size, &size, NULL);
+            specdec__token_write_bytes(v, (int32_t)id, 0, text + sum, size, &size, NULL);
         sum += size;
     }
     if (at)
@@ -36973,7 +36980,7 @@ static specdec_result specdec__part_check_file(specdec__model *m, const char *pa
     specdec__bytes file = {NULL, 0};
     int number = 0, files = 1;
     specdec__gguf part;
-    specdec_result result = specdec__os_map(&file, path, error);
+    specdec_result result = specdec__os_map_whole_file(&file, path, error);
 
     if (result)
         return result;
@@ -36990,7 +36997,7 @@ static specdec_result specdec__part_check_file(specdec__model *m, const char *pa
         m->tensors += (int)part.tensor_count;
         *bytes = specdec__size_add(*bytes, specdec__part_bytes(&part));
     }
-    specdec__os_unmap(&file);
+    specdec__os_unmap_file(&file);
     return result ? specdec__os_prefix_error(path, result, error) : result;
 }
 
@@ -37044,17 +37051,18 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, c
 
         (void)specdec__part_write_path(path, i, m->file_count, name, NULL);
         file.data = NULL;
-        if ((result = specdec__os_map(&file, name, error)) != SPECDEC_OK)
+        if ((result = specdec__os_map_whole_file(&file, name, error)) != SPECDEC_OK)
             return result;
         result = specdec__gguf_find_sections(&part, file, error); /* fails only if the file has changed since then */
         size = result ? 0 : specdec__gguf_used_bytes(&part);
         padded = result ? 0 : specdec__part_bytes(&part);
-        specdec__os_unmap(&file);
+        specdec__os_unmap_file(&file);
         if (!result && padded > m->part_bytes - (size_t)(at - room))
             result = specdec__fail(error, SPECDEC_ERROR_FILE, "it has changed while it was read");
         if (result)
             return specdec__os_prefix_error(name, result, error);
-        result = mapped ? specdec__os_map_at(at, size, name, error) : specdec__os_read(at, size, name, error);
+        result = mapped ? specdec__os_map_file_at(at, size, name, error)
+                        : specdec__os_read_file_start(at, size, name, error);
         if (result)
             return result;
         at += padded;
@@ -39482,7 +39490,7 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
     specdec_result result = SPECDEC_OK;
     int i;
 
-    specdec__os_unmap(&m->mapped);
+    specdec__os_unmap_file(&m->mapped);
     for (i = 0; i < count && !result; i++) {
         result = specdec__part_write_path(source->path, i, count, name, error);
         if (result)
@@ -39512,7 +39520,7 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
                                           specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
     int number = 0, count = 1;
-    specdec_result result = specdec__os_map(&m->mapped, source->path, error);
+    specdec_result result = specdec__os_map_whole_file(&m->mapped, source->path, error);
     unsigned char *room = NULL;
 
     *file = m->mapped;
@@ -39524,8 +39532,8 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     if (!room)
         return result;
     file->data = room;
-    specdec__os_unmap(&m->mapped);
-    return specdec__os_read(room, file->size, source->path, error);
+    specdec__os_unmap_file(&m->mapped);
+    return specdec__os_read_file_start(room, file->size, source->path, error);
 }
 
 /* Reads the chat template and recognises its format. Of the memory this takes, only the format's texts stay; *beyond:
@@ -39695,7 +39703,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
 /* Unmaps the files of a model. */
 static void specdec__model_deinit(specdec__model *m)
 {
-    specdec__os_unmap(&m->mapped);
+    specdec__os_unmap_file(&m->mapped);
 }
 
 SPECDEC__FOR_SPEED
@@ -39862,16 +39870,16 @@ static int specdec__states_take_slot(specdec__states *s)
 }
 
 /* Frees the slot of the state that a step has written for certain nodes of a view, as these were not committed. */
-static void specdec__state_free_uncommitted(specdec__state *state, specdec__states *s)
+static void specdec__state_free_uncommitted_slot(specdec__state *state, specdec__states *s)
 {
     specdec__states_add_reference(s, state->uncommitted.slot, -1);
     state->uncommitted.slot = -1;
 }
 
 /* Frees the stored inputs of all uncommitted nodes of a view. */
-static void specdec__state_free_nodes(specdec__state *state, specdec__states *s)
+static void specdec__state_free_node_inputs(specdec__state *state, specdec__states *s)
 {
-    specdec__state_free_uncommitted(state, s);
+    specdec__state_free_uncommitted_slot(state, s);
     state->stored_nodes = state->certain_nodes = 0;
 }
 
@@ -39886,7 +39894,7 @@ static void specdec__state_move_input_row(specdec__state *state, int from, int t
 }
 
 /* Frees the stored inputs of a view's waiting tokens, once the view's current state includes these tokens. */
-static void specdec__state_free_waiting(specdec__state *state)
+static void specdec__state_free_waiting_inputs(specdec__state *state)
 {
     int i;
 
@@ -39944,7 +39952,7 @@ static int specdec__state_commit(specdec__state *state, specdec__states *s, cons
     if (certain) {
         if (count < certain || path[certain - 1] != certain - 1)
             return 0;
-        specdec__state_free_waiting(state);
+        specdec__state_free_waiting_inputs(state);
         specdec__state_make_point_current(state, s, state->uncommitted);
         state->uncommitted.slot = -1;
         state->certain_nodes = 0;
@@ -39986,7 +39994,7 @@ static void specdec__state_cut(specdec__state *state, specdec__states *s, int le
 {
     const int now = specdec__state_current_point(state).length;
 
-    specdec__state_free_nodes(state, s);
+    specdec__state_free_node_inputs(state, s);
     state->waiting_tokens = specdec__max_int(length - now, 0);
     while (state->count && state->point[state->count - 1].length > length)
         specdec__states_add_reference(s, state->point[--state->count].slot, -1);
@@ -40479,7 +40487,7 @@ static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 /* Returns the kept view to evict first: the least recently used one. If a quarter or more of the kept views were never
    shared, only these are considered, so that many such views do not evict those that were shared. NULL: all kept views
    are empty. */
-static specdec__view *specdec__kv_find_evictable(const specdec__kv *kv)
+static specdec__view *specdec__kv_find_evictable_view(const specdec__kv *kv)
 {
     specdec__view *view, *oldest = NULL;
     int all = 0, alone = 0;
@@ -40495,8 +40503,8 @@ static specdec__view *specdec__kv_find_evictable(const specdec__kv *kv)
 }
 
 /* Evicts keys of kept views: first the keys of one view behind its shared ones, if they are 64 or more; else all keys
-   of the view that specdec__kv_find_evictable returns. Returns 0 when kept views have no keys left. */
-static int specdec__kv_evict(specdec__kv *kv)
+   of the view that specdec__kv_find_evictable_view returns. Returns 0 when kept views have no keys left. */
+static int specdec__kv_evict_kept_keys(specdec__kv *kv)
 {
     specdec__view *view;
 
@@ -40505,7 +40513,7 @@ static int specdec__kv_evict(specdec__kv *kv)
             specdec__view_cut(view, kv, view->shared_keys);
             return 1;
         }
-    view = specdec__kv_find_evictable(kv);
+    view = specdec__kv_find_evictable_view(kv);
     if (view)
         specdec__view_cut(view, kv, 0);
     return view != NULL;
@@ -40513,12 +40521,13 @@ static int specdec__kv_evict(specdec__kv *kv)
 
 /* Takes a slot for a recurrent state, with one reference, and returns its number; evicts kept views if there is no free
    slot. Returns -1 if there is still none. */
-static int specdec__kv_take_state(specdec__kv *kv)
+static int specdec__kv_take_state_slot(specdec__kv *kv)
 {
     specdec__view *oldest;
     int slot;
 
-    while ((slot = specdec__states_take_slot(&kv->states)) < 0 && (oldest = specdec__kv_find_evictable(kv)) != NULL)
+    while ((slot = specdec__states_take_slot(&kv->states)) < 0 &&
+           (oldest = specdec__kv_find_evictable_view(kv)) != NULL)
         specdec__view_cut(oldest, kv, 0);
     return slot;
 }
@@ -40531,7 +40540,7 @@ static int specdec__pages_take_page(specdec__kv *kv, int span)
     int page;
 
     while (!pages->free_count)
-        if (!pages->only_kept || !specdec__kv_evict(kv))
+        if (!pages->only_kept || !specdec__kv_evict_kept_keys(kv))
             return -1;
     page = pages->free_pages[--pages->free_count];
     pages->view_counts[page] = 1;
@@ -40557,7 +40566,7 @@ static int specdec__view_copy_last_page(specdec__view *view, specdec__kv *kv, in
         if (page < 0 && pages->view_counts[last->page] > 1 + pages->kept_counts[last->page])
             return 0;
         while (page < 0 && pages->view_counts[last->page] > 1) /* all other holders are kept views */
-            specdec__kv_evict(kv);
+            specdec__kv_evict_kept_keys(kv);
         if (page >= 0) {
             memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
                    pages->bytes);
@@ -40570,7 +40579,7 @@ static int specdec__view_copy_last_page(specdec__view *view, specdec__kv *kv, in
 }
 
 /* Returns how many nodes, from node 0 on, have reserved slots in every span. */
-static int specdec__view_count_reserved(const specdec__view *view, const specdec__kv *kv)
+static int specdec__view_count_reserved_slots(const specdec__view *view, const specdec__kv *kv)
 {
     int span, least = 1 << 30;
 
@@ -40616,7 +40625,7 @@ static int specdec__view_reserve_slots(specdec__view *view, specdec__kv *kv, int
    Returns 0 when pages run out. */
 static int specdec__view_reserve_and_notify(specdec__view *view, specdec__kv *kv, int n)
 {
-    const int before = SPECDEC__PIPE && kv->notify ? specdec__view_count_reserved(view, kv) : 0;
+    const int before = SPECDEC__PIPE && kv->notify ? specdec__view_count_reserved_slots(view, kv) : 0;
     const int enough = specdec__view_reserve_slots(view, kv, n);
 
     if (SPECDEC__PIPE && (!enough || before < n))
@@ -40716,7 +40725,7 @@ static void specdec__view_free_old_pages(specdec__view *view, specdec__pages *pa
 }
 
 /* Frees all reserved slots of a view: its spare pages, and the recurrent inputs of its nodes. */
-static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
+static void specdec__view_free_reserved_slots(specdec__view *view, specdec__kv *kv)
 {
     int span, had = 0;
 
@@ -40727,7 +40736,7 @@ static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
             specdec__pages_add_holder(&kv->span[span], s->segment[s->count + --s->spare_pages].page, view, -1);
     }
     if (specdec__states_exist(&kv->states))
-        specdec__state_free_nodes(&view->state, &kv->states);
+        specdec__state_free_node_inputs(&view->state, &kv->states);
     if (had)
         specdec__kv_notify(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
@@ -40783,7 +40792,7 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
 /* Removes all keys from logical position `length` on, as specdec__view_cut does, and all reserved slots. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
-    specdec__view_free_reserved(view, kv);
+    specdec__view_free_reserved_slots(view, kv);
     specdec__kv_notify(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
     specdec__view_cut(view, kv, length);
     specdec__view_update_tail_slots(view, kv);
@@ -40804,7 +40813,7 @@ static int specdec__view_share_keys(specdec__view *view, specdec__kv *kv, specde
 {
     int end, span, i;
 
-    specdec__view_free_reserved(view, kv);
+    specdec__view_free_reserved_slots(view, kv);
     if (specdec__states_exist(&kv->states)) {
         if (from || view->length)
             return 0;
@@ -41043,9 +41052,10 @@ static void specdec__view_assign_slots(specdec__view *view, specdec__kv *kv, int
 SPECDEC__FOR_SPEED
 
 /* Quantises one key and one value to 8-bit codes and stores them in slot `at` of a page; arguments as for
-   specdec__kv_store. */
-static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels, unsigned char *k,
-                                    int at, const float *key, const float *value, int8_t *codes)
+   specdec__kv_store_key_and_value. */
+static void specdec__kv_store_key_and_value_as_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels,
+                                                     unsigned char *k, int at, const float *key, const float *value,
+                                                     int8_t *codes)
 {
     unsigned char *v = k + layer->key_bytes;
     float scale = kernels->float_to_codes(value, layer->value_dim, codes);
@@ -41068,8 +41078,9 @@ static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specde
 /* Stores one key and one value in slot `at` of a page. k: the page's keys for one layer and head; its values lie
    key_bytes behind them. key (dim): rotated and padded with zeros. value (value_dim): padded with zeros. codes
    (value_dim): a buffer. type: the type of the cache, SPECDEC__KV_... */
-static void specdec__kv_store(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
-                              unsigned char *k, int at, const float *key, const float *value, int8_t *codes)
+static void specdec__kv_store_key_and_value(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
+                                            unsigned char *k, int at, const float *key, const float *value,
+                                            int8_t *codes)
 {
     unsigned char *v = k + layer->key_bytes;
     const int dim = layer->dim, value_dim = layer->value_dim;
@@ -41090,7 +41101,7 @@ static void specdec__kv_store(int type, const specdec__kv_layer *layer, const sp
         }
         kernels->float_to_f16(value, value_dim, v + (size_t)at * (size_t)value_dim * 2);
         break;
-    default: specdec__kv_store_codes(layer, kernels, k, at, key, value, codes); break;
+    default: specdec__kv_store_key_and_value_as_codes(layer, kernels, k, at, key, value, codes); break;
     }
 }
 
@@ -42723,8 +42734,9 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
         c->kernels->norm(s->out, c->model->ones, c->model->epsilon, value_size, 0,
                          specdec__round_up(value_size, 16), s->out);
     specdec__forward_check_key_value(c, thread, row, to, s->queries, s->out);
-    specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys_address(&c->kv, to, slot / SPECDEC__KEYS, head),
-                      slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
+    specdec__kv_store_key_and_value(c->kv.type, to, c->kernels,
+                                    specdec__kv_keys_address(&c->kv, to, slot / SPECDEC__KEYS, head),
+                                    slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
 }
 
 /* Stores the key and the value of one row and kv head in the cache, if the layer has its own, and rotates and scales
@@ -43501,7 +43513,7 @@ static int specdec__recurrent_choose_slots(specdec__context *c, specdec__recurre
         return 1;
     part->written_slot = !part->certain_nodes && part->read_slot >= 0 && s->references[part->read_slot] == 1
                              ? part->read_slot
-                             : specdec__kv_take_state(&c->kv);
+                             : specdec__kv_take_state_slot(&c->kv);
     return part->written_slot >= 0;
 }
 
@@ -43516,7 +43528,7 @@ static int specdec__recurrent_lay_out_view(specdec__context *c, const specdec__b
     int local = 0, first, k, before = -1;
 
     if (i >= batch->done_count)
-        specdec__state_free_nodes(state, &c->kv.states);
+        specdec__state_free_node_inputs(state, &c->kv.states);
     if (specdec__state_current_point(state).length + state->waiting_tokens != view->length ||
         state->waiting_tokens > m->max_rows - m->rows - (batch->n - i))
         return 0;
@@ -43940,7 +43952,7 @@ static void specdec__recurrent_end_step(specdec__context *c, int done)
         } else {
             specdec__state_make_point_current(state, s, point);
         }
-        specdec__state_free_waiting(state);
+        specdec__state_free_waiting_inputs(state);
     }
     c->recurrent.parts = 0;
     for (i = 0; i < c->threads; i++) {
@@ -45049,7 +45061,7 @@ static specdec_result specdec__forward_prepare_batch(specdec__context *c, const 
         if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != batch->views[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
         if (!specdec__forward_reserve_node(c, batch, i)) {
-            specdec__view_free_reserved(batch->views[i], &c->kv);
+            specdec__view_free_reserved_slots(batch->views[i], &c->kv);
             return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }
@@ -45765,7 +45777,7 @@ static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, 
     unsigned char bytes[64];
     size_t count, at, size, i;
 
-    if (!in->vocab || specdec__token_bytes(in->vocab, token, 1, bytes, sizeof bytes, &count, NULL))
+    if (!in->vocab || specdec__token_write_bytes(in->vocab, token, 1, bytes, sizeof bytes, &count, NULL))
         return 0;
     for (i = 0; i < sizeof in->sampling->dry_breakers && breakers[i]; i += size) {
         size = 1;
@@ -52795,7 +52807,7 @@ static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, co
     }
     batch.wants_logits = c->wants_logits;
     result = specdec__forward(c, &batch, error);
-    specdec__view_free_reserved(view, &c->kv);
+    specdec__view_free_reserved_slots(view, &c->kv);
     return result || !b->candidates ? result : specdec__draft_block_select_candidates(m, rows, error);
 }
 
@@ -55236,7 +55248,7 @@ static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *
                         : NULL;
     e->scratch_bytes = specdec__tokenize_scratch_bytes(&e->target_model->vocab, e->chat_bytes);
     if (SPECDEC__HAS_CHAT_TEMPLATES && e->target_model->chat_template.data) {
-        const size_t most = specdec__chat_template_memory(e->target_model->chat_template.size, e->chat_bytes);
+        const size_t most = specdec__chat_template_memory_bytes(e->target_model->chat_template.size, e->chat_bytes);
 
         e->scratch_bytes = e->scratch_bytes > most ? e->scratch_bytes : most;
     }
@@ -55777,7 +55789,7 @@ static int specdec__engine_find_kept_entry(const specdec *t, int *shared)
         }
         empty = view->length ? empty : i;
     }
-    oldest = empty < 0 ? specdec__kv_find_evictable(&e->target.kv) : NULL;
+    oldest = empty < 0 ? specdec__kv_find_evictable_view(&e->target.kv) : NULL;
     for (i = 0; oldest && empty < 0; i++)
         if (&e->kept[i].view == oldest)
             specdec__engine_drop_kept_sequence(e, empty = i);
@@ -56027,7 +56039,7 @@ static specdec_result specdec__engine_make_trial_run(specdec__engine *e, specdec
 
     if (!d) {
         result = specdec__forward(&e->target, &batch, NULL);
-        specdec__view_free_reserved(&t->view, &e->target.kv);
+        specdec__view_free_reserved_slots(&t->view, &e->target.kv);
         return result;
     }
     p = &d->proposals[t->at];
@@ -56302,7 +56314,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
                                       &t->error);
     t->stats.prefilled_tokens += t->view.length - before;
     if (result)
-        specdec__view_free_reserved(&t->view, &e->target.kv);
+        specdec__view_free_reserved_slots(&t->view, &e->target.kv);
     else if (rows->logits_from < count)
         e->row_0_sequence = t;
     return result;
@@ -56564,7 +56576,7 @@ SPECDEC__FOR_SIZE
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_cancel_all_runs(t->engine);
-    specdec__view_free_reserved(&t->view, &t->engine->target.kv);
+    specdec__view_free_reserved_slots(&t->view, &t->engine->target.kv);
     t->failed = result;
     if (result == SPECDEC_ERROR_CANCELLED)
         SPECDEC__STORE(&t->cancel, 0);
@@ -57586,7 +57598,7 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
         specdec *t = e->members[i];
 
         if (!specdec__view_reserve_and_notify(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
-            specdec__view_free_reserved(&t->view, &e->target.kv);
+            specdec__view_free_reserved_slots(&t->view, &e->target.kv);
             specdec__draft_prune_tree(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
             /* of the slots just given back */
             specdec__view_reserve_and_notify(&t->view, &e->target.kv, t->prefill_count + 1);
@@ -58077,7 +58089,7 @@ static void specdec__engine_verify_tree(specdec *t)
     for (i = 0; i < t->length; i++)
         e->target.path[t->prefill_count + i] = t->prefill_count + t->path[i];
     specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
-    specdec__view_free_reserved(&t->view, &e->target.kv);
+    specdec__view_free_reserved_slots(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
         if (specdec__async_is_drafting(e, &e->drafters[i]))
             specdec__async_finish_lane(t, t->tokens + before, t->count - before);
@@ -58205,7 +58217,7 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
         if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
             specdec__engine_fail_sequence(t, specdec__fail(&t->error, error->code, "%s", error->text));
         else
-            specdec__view_free_reserved(&t->view, &e->target.kv);
+            specdec__view_free_reserved_slots(&t->view, &e->target.kv);
     }
 }
 
@@ -58315,7 +58327,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage
     specdec__batch batch;
 
     if (order->kind == SPECDEC__ORDER_DROP) {
-        specdec__view_free_reserved(stage->view, &c->kv);
+        specdec__view_free_reserved_slots(stage->view, &c->kv);
         stage->failed = 0;
         return SPECDEC_OK;
     }
@@ -60139,7 +60151,7 @@ static int specdec__obey_reserve_slots(specdec__link *link, const specdec__kv_ev
 /* Frees the reserved slots of a view of the cache. Returns 1. */
 static int specdec__obey_free_reserved_slots(specdec__link *link, const specdec__kv_event *n)
 {
-    specdec__view_free_reserved(n->view, &link->context->kv);
+    specdec__view_free_reserved_slots(n->view, &link->context->kv);
     link->own.node_count = 0;
     return 1;
 }
@@ -60156,7 +60168,7 @@ static int specdec__obey_commit_nodes(specdec__link *link, const specdec__kv_eve
         if (n->path[i] <= (i ? n->path[i - 1] : -1))
             return 0;
     if (n->first_number > link->views.capacity - n->view->length ||
-        (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved(n->view, &c->kv))))
+        (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved_slots(n->view, &c->kv))))
         return 0;
     if (known ? known != link->own.node_count || !n->first_number || link->own.node_view < 0 ||
                     link->views.view[link->own.node_view] != n->view
@@ -61962,7 +61974,8 @@ static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t
 static void specdec__join_held_bytes(specdec__answer_join *r)
 {
     if (!r->stop.stopped)
-        specdec__join_append_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
+        specdec__join_append_bytes(r->piece, specdec__stop_write_held_bytes(&r->stop, r->piece), r->out, r->room,
+                                   r->length);
 }
 
 /* Appends a sequence's answer to the joined text out[room], of which *length bytes are written, with the answers of its
@@ -62078,7 +62091,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         memcpy(held, t->piece, count);
         t->released_bytes = 0;
     }
-    count += specdec__stop_end_text(&t->stop, held + count);
+    count += specdec__stop_write_held_bytes(&t->stop, held + count);
     specdec__async_drop_drafts(t, t->count);
     specdec__stream_set_settings(t, settings, &stop);
     specdec__stream_rescan_held_bytes(t, &stop, held, count);
@@ -62382,7 +62395,7 @@ static specdec_result specdec__decode_next_piece(specdec *t, int work, size_t *w
             more = specdec__text_decoder_end(&t->stream, rest);
             specdec__stop_push_bytes(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
             if (!t->stop.stopped)
-                *written += specdec__stop_end_text(&t->stop, t->piece + *written);
+                *written += specdec__stop_write_held_bytes(&t->stop, t->piece + *written);
         }
         if (result)
             return result;
@@ -62619,7 +62632,7 @@ static specdec_result specdec__caller_nodes_run(specdec *t, int n)
     result = specdec__engine_clear_cancellation(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_check_step(c, 0, n, &t->error);
-    specdec__view_free_reserved(&t->view, &c->kv);
+    specdec__view_free_reserved_slots(&t->view, &c->kv);
     return result;
 }
 
@@ -62874,7 +62887,7 @@ static specdec__common_beginning specdec__engine_compare_tokens(const specdec__v
             if (left[side])
                 continue;
             equal = token >= 0 && !specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)token)) &&
-                    !specdec__token_bytes(v, token, 1, bytes[side], longest, &left[side], NULL) && left[side];
+                    !specdec__token_write_bytes(v, token, 1, bytes[side], longest, &left[side], NULL) && left[side];
             at[side] = 0;
             ++*next;
         }
@@ -63336,7 +63349,7 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
 {
     if (!model || !length || (size && !bytes))
         return specdec__fail_missing_argument(error);
-    return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
+    return specdec__token_write_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
 /* Sets *room to the bytes that the text of tokens[count] has, at most: those of all tokens, and three of an unfinished
@@ -63348,7 +63361,7 @@ static specdec_result specdec__detokenize_bytes(const specdec_model *model, cons
     int i;
 
     for (*room = 3, i = 0; i < count; i++) {
-        specdec_result result = specdec__token_bytes(&model->vocab, tokens[i], special, NULL, 0, &more, error);
+        specdec_result result = specdec__token_write_bytes(&model->vocab, tokens[i], special, NULL, 0, &more, error);
 
         if (result && result != SPECDEC_ERROR_BUFFER)
             return result;
@@ -64701,7 +64714,7 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     field[SPECDEC__SAVE_FREED] = (uint32_t)t->released_bytes;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
     field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.taken_bytes;
-    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end_text(&stop, held);
+    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_write_held_bytes(&stop, held);
     field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     if (t->slid + t->handed_out > t->answer_from)
@@ -64893,7 +64906,7 @@ static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved,
         specdec__view_copy_keys_from_or_to_file(&t->view, kv, i, specdec__save_first_key(saved, i), keys, &file);
     }
     if (specdec__states_exist(&kv->states) && keys)
-        specdec__state_make_slot_current(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
+        specdec__state_make_slot_current(&t->view.state, &kv->states, keys, specdec__kv_take_state_slot(kv));
     if (specdec__states_exist(&kv->states) && keys)
         specdec__state_copy_slot_from_or_to_file(&kv->states, t->view.state.point[0].slot, &file);
     t->view.length = t->view.next_position = keys;

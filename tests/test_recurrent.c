@@ -187,7 +187,7 @@ static void check_stream(int kind, int nodes)
     expected = 2.0 * (double)specdec__state_bytes_in_file(s) + (double)s->input_floats * sizeof(float) * (nodes + 1);
     printf("  %-14s %2d nodes: %.0f bytes moved, a state twice and inputs are %.0f\n", names[kind], nodes, moved, expected);
     CHECK(moved >= 0.95 * expected && moved <= 1.05 * expected);
-    specdec__view_free_reserved(&m.first->view, &target->kv);
+    specdec__view_free_reserved_slots(&m.first->view, &target->kv);
     close_machine(&m);
 }
 
@@ -265,8 +265,8 @@ static void check_stopped(int kind, int threads, uint64_t *state)
         CHECK_EQUAL_INT(run_tree(m.first, tokens + 24), SPECDEC_OK);
         CHECK_EQUAL_INT(run_tree(plain.first, tokens + 24), SPECDEC_OK);
         CHECK(memcmp(target->logits, plain.first->engine->target.logits, 8 * VOCABULARY * sizeof(float)) == 0);
-        specdec__view_free_reserved(&m.first->view, &target->kv);
-        specdec__view_free_reserved(&plain.first->view, &plain.first->engine->target.kv);
+        specdec__view_free_reserved_slots(&m.first->view, &target->kv);
+        specdec__view_free_reserved_slots(&plain.first->view, &plain.first->engine->target.kv);
         close_machine(&m);
         close_machine(&plain);
     }

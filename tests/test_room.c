@@ -69,7 +69,7 @@ static int take_step(cache *c, int kept)
 
         if (n)
             specdec__view_commit(&c->view[i], &c->kv, straight, n);
-        specdec__view_free_reserved(&c->view[i], &c->kv);
+        specdec__view_free_reserved_slots(&c->view[i], &c->kv);
     }
     return refused;
 }

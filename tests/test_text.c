@@ -1031,8 +1031,8 @@ static void exercise(const subject *s)
 
     specdec__tokenize(&s->v, text, length, flags, NULL, tokens, random_below(65), &count, scratch, random_below(4097), NULL);
     for (i = 0; i < 20; i++)
-        specdec__token_bytes(&s->v, (int32_t)random_below(s->v.count + 2) - 1, (int)random_below(2), out,
-                             random_below(65), &size, NULL);
+        specdec__token_write_bytes(&s->v, (int32_t)random_below(s->v.count + 2) - 1, (int)random_below(2), out,
+                                   random_below(65), &size, NULL);
 }
 
 static void test_mutations(void)
@@ -1114,8 +1114,8 @@ static void test_limits(void)
         CHECK_EQUAL_INT(specdec__tokenize(&s.v, text, length, 0, NULL, tokens, 64, &count, NULL, 0, NULL),
                         SPECDEC_ERROR_MEMORY);
         TEST("ids outside the vocabulary are refused");
-        CHECK_EQUAL_INT(specdec__token_bytes(&s.v, -1, 0, NULL, 0, &count, NULL), SPECDEC_ERROR_ARGUMENT);
-        CHECK_EQUAL_INT(specdec__token_bytes(&s.v, (int32_t)s.v.count, 0, NULL, 0, &count, NULL),
+        CHECK_EQUAL_INT(specdec__token_write_bytes(&s.v, -1, 0, NULL, 0, &count, NULL), SPECDEC_ERROR_ARGUMENT);
+        CHECK_EQUAL_INT(specdec__token_write_bytes(&s.v, (int32_t)s.v.count, 0, NULL, 0, &count, NULL),
                         SPECDEC_ERROR_ARGUMENT);
         TEST("no memory for the indexes is an error");
         {
@@ -1434,7 +1434,7 @@ static size_t scan_text(const char *const *stops, int count, const char *text, s
         at += piece;
     }
     *stopped = scan.stopped;
-    return used + specdec__stop_end_text(&scan, (unsigned char *)out + used);
+    return used + specdec__stop_write_held_bytes(&scan, (unsigned char *)out + used);
 }
 
 static void test_stop(void)

@@ -336,24 +336,25 @@ static specdec_result specdec__os_fail_without_files(const char *path, specdec_e
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without files: hand %s over as memory", path);
 }
 
-static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_map_whole_file(specdec__bytes *out, const char *path,
+                                                                 specdec_error *error)
 {
     (void)out;
     return specdec__os_fail_without_files(path, error);
 }
 
-static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
-                                                       specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_read_file_start(unsigned char *data, size_t size, const char *path,
+                                                                  specdec_error *error)
 {
     (void)data;
     (void)size;
     return specdec__os_fail_without_files(path, error);
 }
 
-static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file) { (void)file; }
+static SPECDEC__UNUSED void specdec__os_unmap_file(specdec__bytes *file) { (void)file; }
 
-static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
-                                                         specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_map_file_at(unsigned char *at, size_t size, const char *path,
+                                                              specdec_error *error)
 {
     (void)at, (void)size;
     return specdec__os_fail_without_files(path, error);
@@ -408,7 +409,8 @@ static specdec_result specdec__os_open_regular(specdec__os_file *file, uint64_t 
 }
 
 /* Maps a whole regular file read-only into memory; *out becomes its bytes. */
-static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_map_whole_file(specdec__bytes *out, const char *path,
+                                                                 specdec_error *error)
 {
     specdec__os_file file;
     uint64_t size = 0;
@@ -429,8 +431,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
 }
 
 /* Maps the first `size` bytes of a regular file at an address of a range from specdec__os_find_free_addresses. */
-static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
-                                                         specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_map_file_at(unsigned char *at, size_t size, const char *path,
+                                                              specdec_error *error)
 {
     specdec__os_file file;
     uint64_t now = 0;
@@ -447,8 +449,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size
 }
 
 /* Reads the first `size` bytes of a regular file into data. */
-static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
-                                                       specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_read_file_start(unsigned char *data, size_t size, const char *path,
+                                                                  specdec_error *error)
 {
     specdec__os_file file;
     uint64_t now = 0;
@@ -468,8 +470,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
     return result;
 }
 
-/* Unmaps a file that specdec__os_map has mapped, and clears *file. Does nothing if *file is clear. */
-static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
+/* Unmaps a file that specdec__os_map_whole_file has mapped, and clears *file. Does nothing if *file is clear. */
+static SPECDEC__UNUSED void specdec__os_unmap_file(specdec__bytes *file)
 {
     if (file->data)
         specdec__os_unmap_range((void *)(uintptr_t)file->data, file->size);

@@ -168,9 +168,10 @@ static void specdec__view_assign_slots(specdec__view *view, specdec__kv *kv, int
 SPECDEC__FOR_SPEED
 
 /* Quantises one key and one value to 8-bit codes and stores them in slot `at` of a page; arguments as for
-   specdec__kv_store. */
-static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels, unsigned char *k,
-                                    int at, const float *key, const float *value, int8_t *codes)
+   specdec__kv_store_key_and_value. */
+static void specdec__kv_store_key_and_value_as_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels,
+                                                     unsigned char *k, int at, const float *key, const float *value,
+                                                     int8_t *codes)
 {
     unsigned char *v = k + layer->key_bytes;
     float scale = kernels->float_to_codes(value, layer->value_dim, codes);
@@ -193,8 +194,9 @@ static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specde
 /* Stores one key and one value in slot `at` of a page. k: the page's keys for one layer and head; its values lie
    key_bytes behind them. key (dim): rotated and padded with zeros. value (value_dim): padded with zeros. codes
    (value_dim): a buffer. type: the type of the cache, SPECDEC__KV_... */
-static void specdec__kv_store(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
-                              unsigned char *k, int at, const float *key, const float *value, int8_t *codes)
+static void specdec__kv_store_key_and_value(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
+                                            unsigned char *k, int at, const float *key, const float *value,
+                                            int8_t *codes)
 {
     unsigned char *v = k + layer->key_bytes;
     const int dim = layer->dim, value_dim = layer->value_dim;
@@ -215,7 +217,7 @@ static void specdec__kv_store(int type, const specdec__kv_layer *layer, const sp
         }
         kernels->float_to_f16(value, value_dim, v + (size_t)at * (size_t)value_dim * 2);
         break;
-    default: specdec__kv_store_codes(layer, kernels, k, at, key, value, codes); break;
+    default: specdec__kv_store_key_and_value_as_codes(layer, kernels, k, at, key, value, codes); break;
     }
 }
 

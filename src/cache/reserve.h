@@ -103,7 +103,7 @@ static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 /* Returns the kept view to evict first: the least recently used one. If a quarter or more of the kept views were never
    shared, only these are considered, so that many such views do not evict those that were shared. NULL: all kept views
    are empty. */
-static specdec__view *specdec__kv_find_evictable(const specdec__kv *kv)
+static specdec__view *specdec__kv_find_evictable_view(const specdec__kv *kv)
 {
     specdec__view *view, *oldest = NULL;
     int all = 0, alone = 0;
@@ -119,8 +119,8 @@ static specdec__view *specdec__kv_find_evictable(const specdec__kv *kv)
 }
 
 /* Evicts keys of kept views: first the keys of one view behind its shared ones, if they are 64 or more; else all keys
-   of the view that specdec__kv_find_evictable returns. Returns 0 when kept views have no keys left. */
-static int specdec__kv_evict(specdec__kv *kv)
+   of the view that specdec__kv_find_evictable_view returns. Returns 0 when kept views have no keys left. */
+static int specdec__kv_evict_kept_keys(specdec__kv *kv)
 {
     specdec__view *view;
 
@@ -129,7 +129,7 @@ static int specdec__kv_evict(specdec__kv *kv)
             specdec__view_cut(view, kv, view->shared_keys);
             return 1;
         }
-    view = specdec__kv_find_evictable(kv);
+    view = specdec__kv_find_evictable_view(kv);
     if (view)
         specdec__view_cut(view, kv, 0);
     return view != NULL;
@@ -137,12 +137,13 @@ static int specdec__kv_evict(specdec__kv *kv)
 
 /* Takes a slot for a recurrent state, with one reference, and returns its number; evicts kept views if there is no free
    slot. Returns -1 if there is still none. */
-static int specdec__kv_take_state(specdec__kv *kv)
+static int specdec__kv_take_state_slot(specdec__kv *kv)
 {
     specdec__view *oldest;
     int slot;
 
-    while ((slot = specdec__states_take_slot(&kv->states)) < 0 && (oldest = specdec__kv_find_evictable(kv)) != NULL)
+    while ((slot = specdec__states_take_slot(&kv->states)) < 0 &&
+           (oldest = specdec__kv_find_evictable_view(kv)) != NULL)
         specdec__view_cut(oldest, kv, 0);
     return slot;
 }
@@ -155,7 +156,7 @@ static int specdec__pages_take_page(specdec__kv *kv, int span)
     int page;
 
     while (!pages->free_count)
-        if (!pages->only_kept || !specdec__kv_evict(kv))
+        if (!pages->only_kept || !specdec__kv_evict_kept_keys(kv))
             return -1;
     page = pages->free_pages[--pages->free_count];
     pages->view_counts[page] = 1;
@@ -181,7 +182,7 @@ static int specdec__view_copy_last_page(specdec__view *view, specdec__kv *kv, in
         if (page < 0 && pages->view_counts[last->page] > 1 + pages->kept_counts[last->page])
             return 0;
         while (page < 0 && pages->view_counts[last->page] > 1) /* all other holders are kept views */
-            specdec__kv_evict(kv);
+            specdec__kv_evict_kept_keys(kv);
         if (page >= 0) {
             memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
                    pages->bytes);
@@ -194,7 +195,7 @@ static int specdec__view_copy_last_page(specdec__view *view, specdec__kv *kv, in
 }
 
 /* Returns how many nodes, from node 0 on, have reserved slots in every span. */
-static int specdec__view_count_reserved(const specdec__view *view, const specdec__kv *kv)
+static int specdec__view_count_reserved_slots(const specdec__view *view, const specdec__kv *kv)
 {
     int span, least = 1 << 30;
 
@@ -240,7 +241,7 @@ static int specdec__view_reserve_slots(specdec__view *view, specdec__kv *kv, int
    Returns 0 when pages run out. */
 static int specdec__view_reserve_and_notify(specdec__view *view, specdec__kv *kv, int n)
 {
-    const int before = SPECDEC__PIPE && kv->notify ? specdec__view_count_reserved(view, kv) : 0;
+    const int before = SPECDEC__PIPE && kv->notify ? specdec__view_count_reserved_slots(view, kv) : 0;
     const int enough = specdec__view_reserve_slots(view, kv, n);
 
     if (SPECDEC__PIPE && (!enough || before < n))
@@ -340,7 +341,7 @@ static void specdec__view_free_old_pages(specdec__view *view, specdec__pages *pa
 }
 
 /* Frees all reserved slots of a view: its spare pages, and the recurrent inputs of its nodes. */
-static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
+static void specdec__view_free_reserved_slots(specdec__view *view, specdec__kv *kv)
 {
     int span, had = 0;
 
@@ -351,7 +352,7 @@ static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
             specdec__pages_add_holder(&kv->span[span], s->segment[s->count + --s->spare_pages].page, view, -1);
     }
     if (specdec__states_exist(&kv->states))
-        specdec__state_free_nodes(&view->state, &kv->states);
+        specdec__state_free_node_inputs(&view->state, &kv->states);
     if (had)
         specdec__kv_notify(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
@@ -407,7 +408,7 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
 /* Removes all keys from logical position `length` on, as specdec__view_cut does, and all reserved slots. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
-    specdec__view_free_reserved(view, kv);
+    specdec__view_free_reserved_slots(view, kv);
     specdec__kv_notify(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
     specdec__view_cut(view, kv, length);
     specdec__view_update_tail_slots(view, kv);
@@ -428,7 +429,7 @@ static int specdec__view_share_keys(specdec__view *view, specdec__kv *kv, specde
 {
     int end, span, i;
 
-    specdec__view_free_reserved(view, kv);
+    specdec__view_free_reserved_slots(view, kv);
     if (specdec__states_exist(&kv->states)) {
         if (from || view->length)
             return 0;

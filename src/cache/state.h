@@ -164,16 +164,16 @@ static int specdec__states_take_slot(specdec__states *s)
 }
 
 /* Frees the slot of the state that a step has written for certain nodes of a view, as these were not committed. */
-static void specdec__state_free_uncommitted(specdec__state *state, specdec__states *s)
+static void specdec__state_free_uncommitted_slot(specdec__state *state, specdec__states *s)
 {
     specdec__states_add_reference(s, state->uncommitted.slot, -1);
     state->uncommitted.slot = -1;
 }
 
 /* Frees the stored inputs of all uncommitted nodes of a view. */
-static void specdec__state_free_nodes(specdec__state *state, specdec__states *s)
+static void specdec__state_free_node_inputs(specdec__state *state, specdec__states *s)
 {
-    specdec__state_free_uncommitted(state, s);
+    specdec__state_free_uncommitted_slot(state, s);
     state->stored_nodes = state->certain_nodes = 0;
 }
 
@@ -188,7 +188,7 @@ static void specdec__state_move_input_row(specdec__state *state, int from, int t
 }
 
 /* Frees the stored inputs of a view's waiting tokens, once the view's current state includes these tokens. */
-static void specdec__state_free_waiting(specdec__state *state)
+static void specdec__state_free_waiting_inputs(specdec__state *state)
 {
     int i;
 
@@ -246,7 +246,7 @@ static int specdec__state_commit(specdec__state *state, specdec__states *s, cons
     if (certain) {
         if (count < certain || path[certain - 1] != certain - 1)
             return 0;
-        specdec__state_free_waiting(state);
+        specdec__state_free_waiting_inputs(state);
         specdec__state_make_point_current(state, s, state->uncommitted);
         state->uncommitted.slot = -1;
         state->certain_nodes = 0;
@@ -288,7 +288,7 @@ static void specdec__state_cut(specdec__state *state, specdec__states *s, int le
 {
     const int now = specdec__state_current_point(state).length;
 
-    specdec__state_free_nodes(state, s);
+    specdec__state_free_node_inputs(state, s);
     state->waiting_tokens = specdec__max_int(length - now, 0);
     while (state->count && state->point[state->count - 1].length > length)
         specdec__states_add_reference(s, state->point[--state->count].slot, -1);

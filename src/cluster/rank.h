@@ -27,7 +27,7 @@ static int specdec__obey_reserve_slots(specdec__link *link, const specdec__kv_ev
 /* Frees the reserved slots of a view of the cache. Returns 1. */
 static int specdec__obey_free_reserved_slots(specdec__link *link, const specdec__kv_event *n)
 {
-    specdec__view_free_reserved(n->view, &link->context->kv);
+    specdec__view_free_reserved_slots(n->view, &link->context->kv);
     link->own.node_count = 0;
     return 1;
 }
@@ -44,7 +44,7 @@ static int specdec__obey_commit_nodes(specdec__link *link, const specdec__kv_eve
         if (n->path[i] <= (i ? n->path[i - 1] : -1))
             return 0;
     if (n->first_number > link->views.capacity - n->view->length ||
-        (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved(n->view, &c->kv))))
+        (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved_slots(n->view, &c->kv))))
         return 0;
     if (known ? known != link->own.node_count || !n->first_number || link->own.node_view < 0 ||
                     link->views.view[link->own.node_view] != n->view

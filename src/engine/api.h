@@ -372,7 +372,8 @@ static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t
 static void specdec__join_held_bytes(specdec__answer_join *r)
 {
     if (!r->stop.stopped)
-        specdec__join_append_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
+        specdec__join_append_bytes(r->piece, specdec__stop_write_held_bytes(&r->stop, r->piece), r->out, r->room,
+                                   r->length);
 }
 
 /* Appends a sequence's answer to the joined text out[room], of which *length bytes are written, with the answers of its
@@ -488,7 +489,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         memcpy(held, t->piece, count);
         t->released_bytes = 0;
     }
-    count += specdec__stop_end_text(&t->stop, held + count);
+    count += specdec__stop_write_held_bytes(&t->stop, held + count);
     specdec__async_drop_drafts(t, t->count);
     specdec__stream_set_settings(t, settings, &stop);
     specdec__stream_rescan_held_bytes(t, &stop, held, count);
@@ -792,7 +793,7 @@ static specdec_result specdec__decode_next_piece(specdec *t, int work, size_t *w
             more = specdec__text_decoder_end(&t->stream, rest);
             specdec__stop_push_bytes(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
             if (!t->stop.stopped)
-                *written += specdec__stop_end_text(&t->stop, t->piece + *written);
+                *written += specdec__stop_write_held_bytes(&t->stop, t->piece + *written);
         }
         if (result)
             return result;
@@ -1029,7 +1030,7 @@ static specdec_result specdec__caller_nodes_run(specdec *t, int n)
     result = specdec__engine_clear_cancellation(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_check_step(c, 0, n, &t->error);
-    specdec__view_free_reserved(&t->view, &c->kv);
+    specdec__view_free_reserved_slots(&t->view, &c->kv);
     return result;
 }
 

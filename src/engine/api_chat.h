@@ -165,7 +165,7 @@ static specdec__common_beginning specdec__engine_compare_tokens(const specdec__v
             if (left[side])
                 continue;
             equal = token >= 0 && !specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)token)) &&
-                    !specdec__token_bytes(v, token, 1, bytes[side], longest, &left[side], NULL) && left[side];
+                    !specdec__token_write_bytes(v, token, 1, bytes[side], longest, &left[side], NULL) && left[side];
             at[side] = 0;
             ++*next;
         }

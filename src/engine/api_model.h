@@ -212,7 +212,7 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
 {
     if (!model || !length || (size && !bytes))
         return specdec__fail_missing_argument(error);
-    return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
+    return specdec__token_write_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
 /* Sets *room to the bytes that the text of tokens[count] has, at most: those of all tokens, and three of an unfinished
@@ -224,7 +224,7 @@ static specdec_result specdec__detokenize_bytes(const specdec_model *model, cons
     int i;
 
     for (*room = 3, i = 0; i < count; i++) {
-        specdec_result result = specdec__token_bytes(&model->vocab, tokens[i], special, NULL, 0, &more, error);
+        specdec_result result = specdec__token_write_bytes(&model->vocab, tokens[i], special, NULL, 0, &more, error);
 
         if (result && result != SPECDEC_ERROR_BUFFER)
             return result;

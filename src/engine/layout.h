@@ -304,7 +304,7 @@ static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *
                         : NULL;
     e->scratch_bytes = specdec__tokenize_scratch_bytes(&e->target_model->vocab, e->chat_bytes);
     if (SPECDEC__HAS_CHAT_TEMPLATES && e->target_model->chat_template.data) {
-        const size_t most = specdec__chat_template_memory(e->target_model->chat_template.size, e->chat_bytes);
+        const size_t most = specdec__chat_template_memory_bytes(e->target_model->chat_template.size, e->chat_bytes);
 
         e->scratch_bytes = e->scratch_bytes > most ? e->scratch_bytes : most;
     }

@@ -84,7 +84,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
                                       &t->error);
     t->stats.prefilled_tokens += t->view.length - before;
     if (result)
-        specdec__view_free_reserved(&t->view, &e->target.kv);
+        specdec__view_free_reserved_slots(&t->view, &e->target.kv);
     else if (rows->logits_from < count)
         e->row_0_sequence = t;
     return result;

@@ -292,7 +292,7 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     field[SPECDEC__SAVE_FREED] = (uint32_t)t->released_bytes;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
     field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.taken_bytes;
-    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end_text(&stop, held);
+    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_write_held_bytes(&stop, held);
     field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     if (t->slid + t->handed_out > t->answer_from)
@@ -484,7 +484,7 @@ static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved,
         specdec__view_copy_keys_from_or_to_file(&t->view, kv, i, specdec__save_first_key(saved, i), keys, &file);
     }
     if (specdec__states_exist(&kv->states) && keys)
-        specdec__state_make_slot_current(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
+        specdec__state_make_slot_current(&t->view.state, &kv->states, keys, specdec__kv_take_state_slot(kv));
     if (specdec__states_exist(&kv->states) && keys)
         specdec__state_copy_slot_from_or_to_file(&kv->states, t->view.state.point[0].slot, &file);
     t->view.length = t->view.next_position = keys;

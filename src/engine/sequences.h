@@ -135,7 +135,7 @@ static int specdec__engine_find_kept_entry(const specdec *t, int *shared)
         }
         empty = view->length ? empty : i;
     }
-    oldest = empty < 0 ? specdec__kv_find_evictable(&e->target.kv) : NULL;
+    oldest = empty < 0 ? specdec__kv_find_evictable_view(&e->target.kv) : NULL;
     for (i = 0; oldest && empty < 0; i++)
         if (&e->kept[i].view == oldest)
             specdec__engine_drop_kept_sequence(e, empty = i);

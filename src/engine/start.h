@@ -40,7 +40,7 @@ static specdec_result specdec__engine_make_trial_run(specdec__engine *e, specdec
 
     if (!d) {
         result = specdec__forward(&e->target, &batch, NULL);
-        specdec__view_free_reserved(&t->view, &e->target.kv);
+        specdec__view_free_reserved_slots(&t->view, &e->target.kv);
         return result;
     }
     p = &d->proposals[t->at];

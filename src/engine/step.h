@@ -59,7 +59,7 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
         specdec *t = e->members[i];
 
         if (!specdec__view_reserve_and_notify(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
-            specdec__view_free_reserved(&t->view, &e->target.kv);
+            specdec__view_free_reserved_slots(&t->view, &e->target.kv);
             specdec__draft_prune_tree(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
             /* of the slots just given back */
             specdec__view_reserve_and_notify(&t->view, &e->target.kv, t->prefill_count + 1);
@@ -550,7 +550,7 @@ static void specdec__engine_verify_tree(specdec *t)
     for (i = 0; i < t->length; i++)
         e->target.path[t->prefill_count + i] = t->prefill_count + t->path[i];
     specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
-    specdec__view_free_reserved(&t->view, &e->target.kv);
+    specdec__view_free_reserved_slots(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
         if (specdec__async_is_drafting(e, &e->drafters[i]))
             specdec__async_finish_lane(t, t->tokens + before, t->count - before);
@@ -678,7 +678,7 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
         if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
             specdec__engine_fail_sequence(t, specdec__fail(&t->error, error->code, "%s", error->text));
         else
-            specdec__view_free_reserved(&t->view, &e->target.kv);
+            specdec__view_free_reserved_slots(&t->view, &e->target.kv);
     }
 }
 

@@ -155,8 +155,9 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
         c->kernels->norm(s->out, c->model->ones, c->model->epsilon, value_size, 0,
                          specdec__round_up(value_size, 16), s->out);
     specdec__forward_check_key_value(c, thread, row, to, s->queries, s->out);
-    specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys_address(&c->kv, to, slot / SPECDEC__KEYS, head),
-                      slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
+    specdec__kv_store_key_and_value(c->kv.type, to, c->kernels,
+                                    specdec__kv_keys_address(&c->kv, to, slot / SPECDEC__KEYS, head),
+                                    slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
 }
 
 /* Stores the key and the value of one row and kv head in the cache, if the layer has its own, and rotates and scales

@@ -97,7 +97,7 @@ static int specdec__recurrent_choose_slots(specdec__context *c, specdec__recurre
         return 1;
     part->written_slot = !part->certain_nodes && part->read_slot >= 0 && s->references[part->read_slot] == 1
                              ? part->read_slot
-                             : specdec__kv_take_state(&c->kv);
+                             : specdec__kv_take_state_slot(&c->kv);
     return part->written_slot >= 0;
 }
 
@@ -112,7 +112,7 @@ static int specdec__recurrent_lay_out_view(specdec__context *c, const specdec__b
     int local = 0, first, k, before = -1;
 
     if (i >= batch->done_count)
-        specdec__state_free_nodes(state, &c->kv.states);
+        specdec__state_free_node_inputs(state, &c->kv.states);
     if (specdec__state_current_point(state).length + state->waiting_tokens != view->length ||
         state->waiting_tokens > m->max_rows - m->rows - (batch->n - i))
         return 0;
@@ -536,7 +536,7 @@ static void specdec__recurrent_end_step(specdec__context *c, int done)
         } else {
             specdec__state_make_point_current(state, s, point);
         }
-        specdec__state_free_waiting(state);
+        specdec__state_free_waiting_inputs(state);
     }
     c->recurrent.parts = 0;
     for (i = 0; i < c->threads; i++) {

@@ -814,7 +814,7 @@ static specdec_result specdec__forward_prepare_batch(specdec__context *c, const 
         if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != batch->views[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
         if (!specdec__forward_reserve_node(c, batch, i)) {
-            specdec__view_free_reserved(batch->views[i], &c->kv);
+            specdec__view_free_reserved_slots(batch->views[i], &c->kv);
             return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }

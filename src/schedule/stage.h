@@ -21,7 +21,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage
     specdec__batch batch;
 
     if (order->kind == SPECDEC__ORDER_DROP) {
-        specdec__view_free_reserved(stage->view, &c->kv);
+        specdec__view_free_reserved_slots(stage->view, &c->kv);
         stage->failed = 0;
         return SPECDEC_OK;
     }

@@ -267,7 +267,7 @@ static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, co
     }
     batch.wants_logits = c->wants_logits;
     result = specdec__forward(c, &batch, error);
-    specdec__view_free_reserved(view, &c->kv);
+    specdec__view_free_reserved_slots(view, &c->kv);
     return result || !b->candidates ? result : specdec__draft_block_select_candidates(m, rows, error);
 }
 

@@ -229,7 +229,7 @@ static const char *specdec__chat_text_behind_message(const specdec__chat_format 
 }
 
 /* Bytes in front of the first system message. */
-static size_t specdec__chat_system_offset(const specdec__chat_format *format)
+static size_t specdec__chat_offset_of_system_text(const specdec__chat_format *format)
 {
     return strlen(specdec__chat_opening_text(format, 0)) +
            strlen(specdec__chat_text_before_message(format, SPECDEC_SYSTEM));
@@ -464,12 +464,12 @@ static specdec__template_value specdec__chat_messages_value(specdec__template *t
 static void specdec__chat_define_template_names(specdec__template *t, specdec__bytes bos, specdec__bytes eos,
                                                 int generate)
 {
-    specdec__template_define_name(t, specdec__template_string_value("bos_token"),
-                                  specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
-    specdec__template_define_name(t, specdec__template_string_value("eos_token"),
-                                  specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
-    specdec__template_define_name(t, specdec__template_string_value("add_generation_prompt"),
-                                  specdec__template_bool_value(generate));
+    specdec__template_define_variable(t, specdec__template_string_value("bos_token"),
+                                      specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
+    specdec__template_define_variable(t, specdec__template_string_value("eos_token"),
+                                      specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
+    specdec__template_define_variable(t, specdec__template_string_value("add_generation_prompt"),
+                                      specdec__template_bool_value(generate));
 }
 
 /* Compiles and runs a chat template for `count` messages; the text that it writes is in w->output. */
@@ -480,10 +480,10 @@ static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes tex
                            sizeof w->output);
     w->running_template.local_time = w->local_time;
     specdec__chat_define_template_names(&w->running_template, bos, eos, 1);
-    specdec__template_define_name(&w->running_template, specdec__template_string_value("tools"),
-                                  specdec__template_none_value());
-    specdec__template_define_name(&w->running_template, specdec__template_string_value("messages"),
-                                  specdec__chat_messages_value(&w->running_template, messages, count));
+    specdec__template_define_variable(&w->running_template, specdec__template_string_value("tools"),
+                                      specdec__template_none_value());
+    specdec__template_define_variable(&w->running_template, specdec__template_string_value("messages"),
+                                      specdec__chat_messages_value(&w->running_template, messages, count));
     specdec__template_render(&w->running_template);
 }
 
@@ -528,7 +528,7 @@ static specdec__bytes specdec__chat_keep_output(specdec__chat_work *w, size_t at
 static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
                                              const specdec_message *system)
 {
-    const size_t head = specdec__chat_system_offset(chat->format);
+    const size_t head = specdec__chat_offset_of_system_text(chat->format);
     specdec__template_value in = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, written.data, written.size),
                             what;
     size_t at;
@@ -545,7 +545,7 @@ static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__cha
 static int specdec__chat_find_default_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
                                              specdec__bytes written, const specdec_message *messages, int count)
 {
-    const size_t head = specdec__chat_system_offset(chat->format) +
+    const size_t head = specdec__chat_offset_of_system_text(chat->format) +
                         chat->system_prefix.size;
     specdec__chat_text out;
 
@@ -687,7 +687,7 @@ static const char specdec__chat_placeholder[] = "\xe2\x80\xa2specdec-answer\xe2\
 
 /* Returns the bytes of memory that specdec__chat_render_by_template needs, for a template of `text` bytes and messages
    of `conversation` bytes. */
-static SPECDEC__UNUSED size_t specdec__chat_template_memory(size_t text, size_t conversation)
+static SPECDEC__UNUSED size_t specdec__chat_template_memory_bytes(size_t text, size_t conversation)
 {
     return specdec__size_add(sizeof(specdec__template) + specdec__template_memory_needed(text) + SPECDEC__CACHE_LINE,
                              specdec__size_multiply(conversation, 13));
@@ -734,7 +734,7 @@ static void specdec__chat_drop_before_placeholder(specdec__bytes end, specdec__c
 
 /* Renders messages by the model's chat template, with the beginning of the model's turn. begun: 1: the conversation has
    earlier messages. last: token that ended the previous answer; -1: no such token, or the conversation begins. memory:
-   (bytes) see specdec__chat_template_memory. Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
+   (bytes) see specdec__chat_template_memory_bytes. Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
 specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
                                  const specdec_message *messages, int count, void *memory, size_t bytes, int64_t now,
@@ -759,13 +759,13 @@ specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, i
     specdec__template_init(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->marks, out->size);
     t->local_time = now;
     specdec__chat_define_template_names(t, specdec__chat_token_text(v, v->bos), specdec__chat_token_text(v, v->eos), 1);
-    specdec__template_define_name(t, specdec__template_string_value("tools"), specdec__template_none_value());
+    specdec__template_define_variable(t, specdec__template_string_value("tools"), specdec__template_none_value());
     list = specdec__chat_messages_value(t, messages, count);
     if (begun) {
         earlier = specdec__chat_messages_value(t, before, 2);
         list = specdec__template_add(t, &earlier, &list);
     }
-    specdec__template_define_name(t, specdec__template_string_value("messages"), list);
+    specdec__template_define_variable(t, specdec__template_string_value("messages"), list);
     specdec__template_render(t);
     if (t->failed)
         return specdec__chat_template_error(t, error);

@@ -432,19 +432,19 @@ static void specdec__conversation_define_template_names(specdec__template *t, co
 
     for (i = 0; list && i < count && !t->failed; i++)
         list[i] = specdec__conversation_message_value(t, &input->messages[i], presentation);
-    specdec__template_define_name(t, specdec__template_string_value("messages"),
-                                  specdec__template_list_value(list, list ? (size_t)count : 0));
+    specdec__template_define_variable(t, specdec__template_string_value("messages"),
+                                      specdec__template_list_value(list, list ? (size_t)count : 0));
     tools = specdec__template_none_value();
     if (input->tool_choice != SPECDEC_TOOLS_NONE)
         tools = specdec__template_read_json(t, specdec__conversation_text_bytes(input->tools));
     if (tools.kind == SPECDEC__TEMPLATE_LIST && !tools.size)
         tools = specdec__template_none_value();
-    specdec__template_define_name(t, specdec__template_string_value("tools"), tools);
+    specdec__template_define_variable(t, specdec__template_string_value("tools"), tools);
     arguments = specdec__template_read_json(t, specdec__conversation_text_bytes(input->arguments));
     if (arguments.kind == SPECDEC__TEMPLATE_DICT)
         for (i = 0; i < (int)arguments.size; i++)
-            specdec__template_define_name(t, specdec__template_list_items(&arguments)[2 * i],
-                                          specdec__template_list_items(&arguments)[2 * i + 1]);
+            specdec__template_define_variable(t, specdec__template_list_items(&arguments)[2 * i],
+                                              specdec__template_list_items(&arguments)[2 * i + 1]);
 }
 
 /* Removes the text that the template wrote behind the content of the last message, so that the model continues that
@@ -527,7 +527,7 @@ static const char specdec__conversation_sample_question[] = "specdec-question",
                   specdec__conversation_sample_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
 
 /* Returns the offset behind the last occurrence of a word in a text; 0: it does not occur. */
-static size_t specdec__conversation_end_of_last_match(specdec__bytes text, const char *word)
+static size_t specdec__conversation_offset_behind_last_match(specdec__bytes text, const char *word)
 {
     const size_t size = strlen(word);
     size_t at = text.size >= size ? text.size - size + 1 : 0;
@@ -548,14 +548,15 @@ static int specdec__conversation_row_parses_call(const specdec__calls *row, cons
     specdec_part part;
 
     if (row->flags & SPECDEC__CALLS_BARE) {
-        const size_t at = specdec__conversation_end_of_last_match(specdec__template_as_bytes(text, size), "{\"name\":");
+        const size_t at = specdec__conversation_offset_behind_last_match(specdec__template_as_bytes(text, size),
+                                                                         "{\"name\":");
 
         if (!at)
             return 0;
         text += at - 8;
         size -= at - 8;
     }
-    if (section && !specdec__conversation_end_of_last_match(specdec__template_as_bytes(text, size), section))
+    if (section && !specdec__conversation_offset_behind_last_match(specdec__template_as_bytes(text, size), section))
         return 0;
     specdec__answer_begin_splitter(&s, row, NULL, 0);
     specdec__answer_push_bytes(&s, text, size);
@@ -575,7 +576,7 @@ static int specdec__conversation_row_parses_call(const specdec__calls *row, cons
 /* Does a text contain a mark? 0 for NULL. */
 static int specdec__conversation_contains_mark(specdec__bytes text, const char *mark)
 {
-    return mark && specdec__conversation_end_of_last_match(text, mark) > 0;
+    return mark && specdec__conversation_offset_behind_last_match(text, mark) > 0;
 }
 
 /* Returns the first row of specdec__call_table whose marks occur in the template's text, for templates that write no
@@ -648,8 +649,9 @@ specdec__conversation_find_call_format(specdec__chat_work *w, specdec__bytes tex
         written = specdec__template_as_bytes(w->output, w->running_template.output_bytes);
         from = w->running_template.failed
                    ? 0
-                   : specdec__conversation_end_of_last_match(written, specdec__conversation_sample_question);
-        writes |= from && specdec__conversation_end_of_last_match(written, specdec__conversation_sample_tool) > from;
+                   : specdec__conversation_offset_behind_last_match(written, specdec__conversation_sample_question);
+        writes |= from &&
+                  specdec__conversation_offset_behind_last_match(written, specdec__conversation_sample_tool) > from;
         for (i = 0; from && !chat->calls && i < SPECDEC__COUNT(specdec__call_table); i++)
             if (specdec__conversation_row_parses_call(&specdec__call_table[i], w->output + from, written.size - from))
                 chat->calls = &specdec__call_table[i];

@@ -504,7 +504,7 @@ static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
 }
 
 /* Ends an argument's value between marks; one of unknown kind is JSON if it parses as JSON, else a string. */
-static void specdec__answer_end_value(specdec_splitter *s)
+static void specdec__answer_end_argument_value(specdec_splitter *s)
 {
     int i;
 
@@ -728,7 +728,7 @@ static const char *const specdec__answer_unmarked_call_beginnings[] = {
     "{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
 
 /* Reads content or a thought from the held bytes, and looks for marks in it. */
-static void specdec__answer_read_text(specdec_splitter *s)
+static void specdec__answer_read_content_or_thought(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_current_call_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
@@ -823,7 +823,7 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
             s->state = SPECDEC__ANSWER_TEXT;
             s->flags = SPECDEC__ANSWER_SKIP_SPACE;
             s->started = 0;
-            specdec__answer_read_text(s);
+            specdec__answer_read_content_or_thought(s);
         }
     }
 }
@@ -846,7 +846,7 @@ static void specdec__answer_turn_call_into_text(specdec_splitter *s)
 }
 
 /* Reads the name of a call, up to the mark behind it, from the held bytes. */
-static void specdec__answer_read_name(specdec_splitter *s)
+static void specdec__answer_read_call_name(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_current_call_row(s);
     const char *marks[2];
@@ -930,7 +930,7 @@ static void specdec__answer_read_argument_pairs(specdec_splitter *s)
         } else if (s->state == SPECDEC__ANSWER_VALUE_BEGIN) {
             s->state = SPECDEC__ANSWER_VALUE;
         } else {
-            specdec__answer_end_value(s);
+            specdec__answer_end_argument_value(s);
         }
         return;
     }
@@ -1034,10 +1034,10 @@ static void specdec__answer_read_harmony_messages(specdec_splitter *s)
 static void specdec__answer_process_held_bytes(specdec_splitter *s)
 {
     switch (s->state) {
-    case SPECDEC__ANSWER_TEXT: specdec__answer_read_text(s); break;
+    case SPECDEC__ANSWER_TEXT: specdec__answer_read_content_or_thought(s); break;
     case SPECDEC__ANSWER_BETWEEN: specdec__answer_read_between_calls(s); break;
     case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_remove_first_held_byte(s)); break;
-    case SPECDEC__ANSWER_NAME: specdec__answer_read_name(s); break;
+    case SPECDEC__ANSWER_NAME: specdec__answer_read_call_name(s); break;
     case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_json_arguments(s); break;
     case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literal_arguments(s); break;
     case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_read_harmony_messages(s); break;

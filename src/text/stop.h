@@ -130,7 +130,7 @@ static SPECDEC__UNUSED specdec_result specdec__stop_push_bytes(specdec__stop_sca
 
 /* Writes the bytes that are held back to out, which has room for SPECDEC__STOP_MAX_BYTES, as the text ends without a
    stop string. Returns their number. */
-static SPECDEC__UNUSED size_t specdec__stop_end_text(specdec__stop_scan *scan, unsigned char *out)
+static SPECDEC__UNUSED size_t specdec__stop_write_held_bytes(specdec__stop_scan *scan, unsigned char *out)
 {
     size_t count = scan->held;
 

@@ -829,7 +829,7 @@ static const specdec__template_method specdec__template_methods[] = {
 /* ---- Attributes and items. */
 
 /* Returns an undefined value that keeps its name, for error texts. */
-static specdec__template_value specdec__template_undefined_name(const specdec__template_value *name)
+static specdec__template_value specdec__template_undefined_value_of_name(const specdec__template_value *name)
 {
     specdec__template_value out = specdec__template_undefined_value();
 
@@ -864,7 +864,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
             *own = *self;
             return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, own, i);
         }
-    return specdec__template_undefined_name(name);
+    return specdec__template_undefined_value_of_name(name);
 }
 
 /* Returns the attribute of Jinja's `loop` with a name, such as loop.index; undefined: it has none. */
@@ -893,7 +893,7 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
         return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->as.data,
                                              specdec__template_string_equals(name, "cycle") ? UINT32_MAX
                                                                                             : UINT32_MAX - 1);
-    return specdec__template_undefined_name(name);
+    return specdec__template_undefined_value_of_name(name);
 }
 
 /* Returns what Jinja looks up in a value by a name: for a.b a method, then a member; for a['b'] (items = 1) a member,
@@ -914,13 +914,13 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
             return *found;
     }
     if (name->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_undefined_name(name);
+        return specdec__template_undefined_value_of_name(name);
     if (self->kind == SPECDEC__TEMPLATE_NAMESPACE) {
         for (binding = ((const specdec__template_scope *)self->as.data)->first_binding; binding;
              binding = binding->next)
             if (binding->name.size == name->size && memcmp(binding->name.as.data, name->as.data, name->size) == 0)
                 return binding->value;
-        return specdec__template_undefined_name(name);
+        return specdec__template_undefined_value_of_name(name);
     }
     if (self->kind == SPECDEC__TEMPLATE_LOOP)
         return specdec__template_loop_attribute(self, name);

@@ -152,7 +152,7 @@ static void specdec__template_compile_postfix_operators(specdec__template *t)
 }
 
 /* Compiles a name, a literal, or an expression in brackets. */
-static void specdec__template_compile_primary(specdec__template *t)
+static void specdec__template_compile_operand(specdec__template *t)
 {
     specdec__template_value value = t->token.value;
     int comma;
@@ -239,7 +239,7 @@ static void specdec__template_compile_test(specdec__template *t)
                 !specdec__template_token_is_name(t, "not") && !specdec__template_token_is_name(t, "in")) ||
                t->token.kind == SPECDEC__TEMPLATE_QUOTED || t->token.kind == SPECDEC__TEMPLATE_LITERAL ||
                t->token.kind == '[' || t->token.kind == '{') {
-        specdec__template_compile_primary(t);
+        specdec__template_compile_operand(t);
         specdec__template_compile_postfix_operators(t);
         arguments = 1;
     } else if (specdec__template_token_is_name(t, "is")) {
@@ -264,7 +264,7 @@ static void specdec__template_compile_unary_expression(specdec__template *t, int
         signs[count++] = (char)t->token.kind;
         specdec__template_lex_token(t);
     }
-    specdec__template_compile_primary(t);
+    specdec__template_compile_operand(t);
     specdec__template_compile_postfix_operators(t);
     while (count > 0)
         specdec__template_emit_instruction(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS,

@@ -217,7 +217,7 @@ static specdec__template_value specdec__template_pop_output(specdec__template *t
 }
 
 /* Releases the memory of the values that a statement of the template has computed. */
-static void specdec__template_release_memory(specdec__template *t)
+static void specdec__template_release_statement_values(specdec__template *t)
 {
     const size_t floor = t->frame[t->frame_count - 1].memory_floor;
 
@@ -552,7 +552,7 @@ static specdec__template_value specdec__template_load_name(specdec__template *t,
     for (i = 0; i < SPECDEC__COUNT(specdec__template_functions); i++)
         if (specdec__template_string_equals(name, specdec__template_functions[i].name))
             return specdec__template_sized_value(SPECDEC__TEMPLATE_FUNCTION, NULL, i);
-    return specdec__template_undefined_name(name);
+    return specdec__template_undefined_value_of_name(name);
 }
 
 /* ---- Calls. */
@@ -750,7 +750,7 @@ static int specdec__template_next_iteration(specdec__template *t)
         return 0;
     t->scope->first_binding = NULL;
     frame->memory_floor = frame->memory_base + (((size_t)8 - frame->memory_base % 8) % 8) + sizeof *t->scope;
-    specdec__template_release_memory(t);
+    specdec__template_release_statement_values(t);
     if (frame->kind == 'f')
         specdec__template_set_variable(t, t->scope, &name,
                                        specdec__template_sized_value(SPECDEC__TEMPLATE_LOOP, frame->loop, 1));
@@ -769,7 +769,7 @@ static const void *specdec__template_constant_of_place(const specdec__template *
 
 /* Pushes a macro as a value onto the template's stack. place: the macro's place in memory; next: index of the
    instruction behind this one. */
-static void specdec__template_define_macro(specdec__template *t, int32_t place, size_t next)
+static void specdec__template_push_macro(specdec__template *t, int32_t place, size_t next)
 {
     specdec__template_closure *closure = (specdec__template_closure *)specdec__template_take_memory(t, 1,
                                                                                                     sizeof *closure);
@@ -828,7 +828,7 @@ static void specdec__template_write_value(specdec__template *t)
     const specdec__template_value text = specdec__template_to_string(t, &value);
 
     specdec__template_write_output(t, text.as.data, text.size);
-    specdec__template_release_memory(t);
+    specdec__template_release_statement_values(t);
 }
 
 /* Replaces a value and its arguments on the template's stack by the result of a filter or test. packed: as for a call,
@@ -911,7 +911,7 @@ static void specdec__template_pop_frames(specdec__template *t, int32_t count)
             t->output_bytes = t->frame[t->frame_count - 1].output_base;
         specdec__template_pop_frame(t);
     }
-    specdec__template_release_memory(t);
+    specdec__template_release_statement_values(t);
 }
 
 /* Ends a macro or a captured block: its output becomes a value on the stack. Returns the index of the instruction to
@@ -951,7 +951,7 @@ static size_t specdec__template_run_flow_instruction(specdec__template *t, int o
     case SPECDEC__TEMPLATE_RAN: frame->loop->completed = 1; return next;
     case SPECDEC__TEMPLATE_END_FOR:
         specdec__template_pop_frame(t);
-        specdec__template_release_memory(t);
+        specdec__template_release_statement_values(t);
         return frame->loop->completed ? target : next;
     case SPECDEC__TEMPLATE_CHOSEN:
         top = specdec__template_pop_value(t);
@@ -962,7 +962,7 @@ static size_t specdec__template_run_flow_instruction(specdec__template *t, int o
         specdec__template_pop_frame(t);
         specdec__template_push_value(t, specdec__template_list_value(frame->loop->kept_items, frame->loop->kept_count));
         return next;
-    case SPECDEC__TEMPLATE_DEFINE: specdec__template_define_macro(t, argument, next); return next;
+    case SPECDEC__TEMPLATE_DEFINE: specdec__template_push_macro(t, argument, next); return next;
     case SPECDEC__TEMPLATE_MISSING:
         return next + (size_t)!specdec__template_find_variable(
                           t->scope, (const specdec__template_value *)specdec__template_constant_of_place(t, argument));
@@ -1001,8 +1001,8 @@ static void specdec__template_run_code(specdec__template *t)
 /* ---- Input values of a template. */
 
 /* Defines a variable of the whole template, such as messages, before the template runs. */
-static void specdec__template_define_name(specdec__template *t, specdec__template_value name,
-                                          specdec__template_value value)
+static void specdec__template_define_variable(specdec__template *t, specdec__template_value name,
+                                              specdec__template_value value)
 {
     name = specdec__template_intern_name(t, name);
     specdec__template_set_variable(t, &t->root, &name, value);
@@ -1032,7 +1032,8 @@ static const char *specdec__template_constant_of_role(const char *text, size_t s
 
 /* Returns the value of a JSON string as a template's string; its bytes are marked as a message's, except for known
    roles. */
-static specdec__template_value specdec__template_json_string(specdec__template *t, const specdec__json *j, size_t node)
+static specdec__template_value specdec__template_value_of_json_string(specdec__template *t, const specdec__json *j,
+                                                                      size_t node)
 {
     const size_t at = t->used, most = j->nodes[node].to - j->nodes[node].from;
     const char *role;
@@ -1055,7 +1056,8 @@ static specdec__template_value specdec__template_json_string(specdec__template *
 }
 
 /* Returns the value of a JSON node as a template's value; arrays and objects stay empty. */
-static specdec__template_value specdec__template_json_node(specdec__template *t, const specdec__json *j, size_t node)
+static specdec__template_value specdec__template_value_of_json_node(specdec__template *t, const specdec__json *j,
+                                                                    size_t node)
 {
     const size_t count = j->nodes[node].count;
     specdec__template_value *items;
@@ -1066,7 +1068,7 @@ static specdec__template_value specdec__template_json_node(specdec__template *t,
     case SPECDEC__JSON_NULL: return specdec__template_none_value();
     case SPECDEC__JSON_FALSE: return specdec__template_bool_value(0);
     case SPECDEC__JSON_TRUE: return specdec__template_bool_value(1);
-    case SPECDEC__JSON_STRING: return specdec__template_json_string(t, j, node);
+    case SPECDEC__JSON_STRING: return specdec__template_value_of_json_string(t, j, node);
     case SPECDEC__JSON_NUMBER:
         if (!j->nodes[node].escaped && specdec__json_read_integer(j, node, &integer))
             return specdec__template_integer_value(integer);
@@ -1081,8 +1083,8 @@ static specdec__template_value specdec__template_json_node(specdec__template *t,
 }
 
 /* Returns a parsed JSON text as a template's value, with all that its arrays and objects contain. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(specdec__template *t,
-                                                                              const specdec__json *j)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_value_of_parsed_json(specdec__template *t,
+                                                                                        const specdec__json *j)
 {
     struct {
         specdec__template_value *next;
@@ -1099,7 +1101,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(sp
             slot = open[depth - 1].next++;
             open[depth - 1].left--;
         }
-        *slot = specdec__template_json_node(t, j, node);
+        *slot = specdec__template_value_of_json_node(t, j, node);
         if (slot->kind != SPECDEC__TEMPLATE_LIST && slot->kind != SPECDEC__TEMPLATE_DICT)
             continue;
         if (depth == SPECDEC__TEMPLATE_MAX_NESTED)
@@ -1127,7 +1129,7 @@ SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specd
         j.nodes = (specdec__json_node *)specdec__template_take_permanent_memory(
             t, specdec__size_multiply(j.room, sizeof *j.nodes));
         if (j.nodes && specdec__json_parse(&j))
-            value = specdec__template_json_value(t, &j);
+            value = specdec__template_value_of_parsed_json(t, &j);
         t->limit = limit;
     } else {
         specdec__template_fail_with_culprit(t, "a JSON text is none",

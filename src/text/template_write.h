@@ -130,7 +130,7 @@ enum { SPECDEC__TEMPLATE_DOUBLE_WORDS = 90, SPECDEC__TEMPLATE_DOUBLE_DIGITS = 9 
 
 /* Writes mantissa * 2^exponent exactly as SPECDEC__TEMPLATE_DOUBLE_DIGITS decimal digits; for a negative exponent the
    number is multiplied by 10^-exponent. */
-static void specdec__template_expand_double(uint64_t mantissa, int exponent, char *digits)
+static void specdec__template_write_double_digits(uint64_t mantissa, int exponent, char *digits)
 {
     uint32_t word[SPECDEC__TEMPLATE_DOUBLE_WORDS]; /* 9 decimal digits each, the lowest first */
     const uint32_t factor = exponent < 0 ? 5 : 2;
@@ -191,9 +191,9 @@ static int specdec__template_shortest_digits(double number, char *room, char *ou
     bound = !mantissa && exponent > 1; /* the next double below is only half as far away */
     mantissa |= exponent ? 1ull << 52 : 0;
     exponent = (exponent ? exponent : 1) - 1075 - 2;
-    specdec__template_expand_double(4 * mantissa - (bound ? 1 : 2), exponent, low);
-    specdec__template_expand_double(4 * mantissa, exponent, exact);
-    specdec__template_expand_double(4 * mantissa + 2, exponent, high);
+    specdec__template_write_double_digits(4 * mantissa - (bound ? 1 : 2), exponent, low);
+    specdec__template_write_double_digits(4 * mantissa, exponent, exact);
+    specdec__template_write_double_digits(4 * mantissa + 2, exponent, high);
     while (exact[first] == '0')
         first++;
     while (!fits && count < 17) {
@@ -290,8 +290,8 @@ static void specdec__template_append_line_end(specdec__template *t, const specde
 }
 
 /* Returns the opening (index 0) or closing (1) bracket with which a list, tuple or dict is written. */
-static const char *specdec__template_list_bracket(const specdec__template_write_form *form,
-                                                  const specdec__template_value *value, int index)
+static const char *specdec__template_bracket_of_collection(const specdec__template_write_form *form,
+                                                           const specdec__template_value *value, int index)
 {
     switch (value->kind) {
     case SPECDEC__TEMPLATE_DICT: return index ? "}" : "{";
@@ -374,12 +374,12 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
         } else {
             level[depth].value = *value;
             level[depth++].next_item = 0;
-            specdec__template_append_text(t, specdec__template_list_bracket(form, value, 0));
+            specdec__template_append_text(t, specdec__template_bracket_of_collection(form, value, 0));
         }
         while (depth && level[depth - 1].next_item == level[depth - 1].value.size && !t->failed) {
             if (level[--depth].next_item)
                 specdec__template_append_line_end(t, form, depth);
-            specdec__template_append_text(t, specdec__template_list_bracket(form, &level[depth].value, 1));
+            specdec__template_append_text(t, specdec__template_bracket_of_collection(form, &level[depth].value, 1));
         }
         if (!depth || t->failed)
             return;

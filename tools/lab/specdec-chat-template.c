@@ -83,11 +83,11 @@ static void give(suite *s, char bos[256], char eos[256])
                                         specdec__template_as_bytes(eos, eos_size),
                                         prompt && s->json.nodes[prompt].kind == SPECDEC__JSON_TRUE);
     for (i = 0; i < 2; i++)
-        specdec__template_define_name(t, specdec__template_string_value(names[i]),
-                                      specdec__template_read_json(t, spelled(&s->json, names[i])));
+        specdec__template_define_variable(t, specdec__template_string_value(names[i]),
+                                          specdec__template_read_json(t, spelled(&s->json, names[i])));
     for (i = 0; arguments.kind == SPECDEC__TEMPLATE_DICT && i < arguments.size; i++)
-        specdec__template_define_name(t, specdec__template_list_items(&arguments)[2 * i],
-                                      specdec__template_list_items(&arguments)[2 * i + 1]);
+        specdec__template_define_variable(t, specdec__template_list_items(&arguments)[2 * i],
+                                          specdec__template_list_items(&arguments)[2 * i + 1]);
 }
 
 /* Renders the case as a request. */
