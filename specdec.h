@@ -2084,11 +2084,11 @@ typedef double specdec__pair __attribute__((vector_size(16)));
 #define SPECDEC__SMALLER_PAIR(a, b) __builtin_ia32_minpd((a), (b))
 #else
 typedef int64_t specdec__pair_bits __attribute__((vector_size(16)));
-#define SPECDEC__LARGER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) > (b)), (a), (b))
-#define SPECDEC__SMALLER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) < (b)), (a), (b))
+#define SPECDEC__LARGER_PAIR(a, b) specdec__select_doubles((specdec__pair_bits)((a) > (b)), (a), (b))
+#define SPECDEC__SMALLER_PAIR(a, b) specdec__select_doubles((specdec__pair_bits)((a) < (b)), (a), (b))
 
 /* Returns the elements of a where the mask is set, and those of b elsewhere. */
-SPECDEC__INLINE specdec__pair specdec__pair_select(specdec__pair_bits mask, specdec__pair a, specdec__pair b)
+SPECDEC__INLINE specdec__pair specdec__select_doubles(specdec__pair_bits mask, specdec__pair a, specdec__pair b)
 {
     return (specdec__pair)((mask & (specdec__pair_bits)a) | (~mask & (specdec__pair_bits)b));
 }
@@ -2101,10 +2101,10 @@ typedef uint32_t specdec__words __attribute__((vector_size(16)));
 #if defined(__clang__) || __GNUC__ >= 12
 #define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) __builtin_shufflevector((a), (b), (i), (j), (k), (l))
 #else
-#define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) specdec__shuffle_words((a), (b), (i), (j), (k), (l))
+#define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) specdec__select_four_words((a), (b), (i), (j), (k), (l))
 
-SPECDEC__INLINE specdec__words specdec__shuffle_words(specdec__words a, specdec__words b, uint32_t i, uint32_t j,
-                                                      uint32_t k, uint32_t l)
+SPECDEC__INLINE specdec__words specdec__select_four_words(specdec__words a, specdec__words b, uint32_t i, uint32_t j,
+                                                          uint32_t k, uint32_t l)
 {
     const specdec__words places = {i, j, k, l};
     return __builtin_shuffle(a, b, places);
@@ -2149,7 +2149,7 @@ SPECDEC__INLINE uint64_t specdec__mix_bits(uint64_t x)
 
 /* Returns 64 random bits for a token id. row: random bits of the row of logits (a seed and a position); see
    specdec__sample_noise_of_position. */
-SPECDEC__INLINE uint64_t specdec__noise_at(uint64_t row, uint32_t token)
+SPECDEC__INLINE uint64_t specdec__noise_bits_of_token(uint64_t row, uint32_t token)
 {
     return specdec__mix_bits(row + (uint64_t)token * SPECDEC__NOISE_TOKEN_STEP);
 }
@@ -2233,7 +2233,7 @@ static SPECDEC__UNUSED void specdec__arena_skip_to(specdec__arena *arena, size_t
 #define SPECDEC__ROW_COLUMN(NAME) (*NAME("")) /* the letter of a column */
 
 /* Text number `index` of a column of a row; NULL: the row has no such text. */
-static const char *specdec__row_text(const char *row, char column, int index)
+static const char *specdec__row_text_of_column(const char *row, char column, int index)
 {
     for (; *row; row += strlen(row) + 1)
         if (*row == column && index-- == 0)
@@ -2324,7 +2324,7 @@ static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char
 
 #ifdef SPECDEC_NO_ERROR_TEXTS
 /* Stores the code of an error in *error, with an empty text, unless error is NULL. Returns the code. */
-static SPECDEC__UNUSED specdec_result specdec__fail_code(specdec_error *error, specdec_result code)
+static SPECDEC__UNUSED specdec_result specdec__fail_without_text(specdec_error *error, specdec_result code)
 {
     if (error) {
         error->code = code;
@@ -2342,7 +2342,7 @@ specdec__fail_check_format(const char *format, ...)
 
 #define specdec__log_line(hooks, ...) ((void)(0 ? specdec__fail_check_format(__VA_ARGS__) : (void)(hooks)))
 #define specdec__fail(error, code, ...) \
-    ((void)(0 ? specdec__fail_check_format(__VA_ARGS__) : (void)0), specdec__fail_code((error), (code)))
+    ((void)(0 ? specdec__fail_check_format(__VA_ARGS__) : (void)0), specdec__fail_without_text((error), (code)))
 #else
 /* Stores an error's code and text in *error, unless error is NULL. Returns the code, so that a check can read `return
    specdec__fail(...)`. */
@@ -2482,7 +2482,7 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 #endif
 
 /* Returns the seconds since 1970, in UTC; 0 in builds without a clock. */
-static SPECDEC__UNUSED int64_t specdec__os_date(void)
+static SPECDEC__UNUSED int64_t specdec__os_seconds_since_1970(void)
 {
 #if defined(SPECDEC_NO_CLOCK)
     return 0;
@@ -2497,7 +2497,7 @@ static SPECDEC__UNUSED int64_t specdec__os_date(void)
 }
 
 /* Returns the seconds since an arbitrary moment, by a clock that never goes back; 0 in builds without a clock. */
-static SPECDEC__UNUSED double specdec__os_seconds(void)
+static SPECDEC__UNUSED double specdec__os_monotonic_seconds(void)
 {
 #if defined(SPECDEC_NO_CLOCK)
     return 0;
@@ -2520,9 +2520,9 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
    Functions that each system defines:
    specdec__os_open opens a regular file for reading and returns its size in *size. Returns 1; 0 on failure; -1 if the
    file is not a regular one.
-   specdec__os_read_some reads at most `size` bytes. Returns the number of bytes read; 0 at the end; -1 on failure.
+   specdec__os_read_at_most reads at most `size` bytes. Returns the number of bytes read; 0 at the end; -1 on failure.
    specdec__os_map_file maps the first `size` bytes of a file at a given address, or anywhere (NULL). NULL on failure.
-   specdec__os_find_addresses finds `size` bytes of addresses that are not in use. NULL on failure.
+   specdec__os_find_free_addresses finds `size` bytes of addresses that are not in use. NULL on failure.
    specdec__os_unmap_range ends all mappings in a range of addresses.
    specdec__os_error_text writes the system's description of the last failure into text[size].
    specdec__os_release_pages is a hint that changes no byte: pages of a mapping need not stay in memory.
@@ -2565,7 +2565,7 @@ static int specdec__os_open(specdec__os_file *file, uint64_t *size, const char *
     return 1;
 }
 
-static ptrdiff_t specdec__os_read_some(specdec__os_file file, unsigned char *data, size_t size)
+static ptrdiff_t specdec__os_read_at_most(specdec__os_file file, unsigned char *data, size_t size)
 {
     DWORD got, part = size < 1u << 30 ? (DWORD)size : 1u << 30;
 
@@ -2582,7 +2582,7 @@ static const void *specdec__os_map_file(specdec__os_file file, size_t size, unsi
     return data;
 }
 
-static unsigned char *specdec__os_find_addresses(size_t size)
+static unsigned char *specdec__os_find_free_addresses(size_t size)
 {
     void *data = VirtualAlloc(NULL, size, MEM_RESERVE, PAGE_NOACCESS);
 
@@ -2632,7 +2632,7 @@ static int specdec__os_open(specdec__os_file *file, uint64_t *size, const char *
     return 1;
 }
 
-static ptrdiff_t specdec__os_read_some(specdec__os_file file, unsigned char *data, size_t size)
+static ptrdiff_t specdec__os_read_at_most(specdec__os_file file, unsigned char *data, size_t size)
 {
     ssize_t got;
 
@@ -2649,7 +2649,7 @@ static const void *specdec__os_map_file(specdec__os_file file, size_t size, unsi
     return data == MAP_FAILED ? NULL : data;
 }
 
-static unsigned char *specdec__os_find_addresses(size_t size)
+static unsigned char *specdec__os_find_free_addresses(size_t size)
 {
     void *data = mmap(NULL, size + SPECDEC__OS_MAP_ALIGNMENT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     unsigned char *at = (unsigned char *)data;
@@ -2709,35 +2709,36 @@ static void specdec__os_error_text(char *text, size_t size)
 #endif
 
 #if defined(SPECDEC_NO_FILES)
-static specdec_result specdec__os_no_files(const char *path, specdec_error *error)
+static specdec_result specdec__os_fail_without_files(const char *path, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without files: hand %s over as memory", path);
 }
 
-static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_map_whole_file(specdec__bytes *out, const char *path,
+                                                                 specdec_error *error)
 {
     (void)out;
-    return specdec__os_no_files(path, error);
+    return specdec__os_fail_without_files(path, error);
 }
 
-static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
-                                                       specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_read_file_start(unsigned char *data, size_t size, const char *path,
+                                                                  specdec_error *error)
 {
     (void)data;
     (void)size;
-    return specdec__os_no_files(path, error);
+    return specdec__os_fail_without_files(path, error);
 }
 
-static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file) { (void)file; }
+static SPECDEC__UNUSED void specdec__os_unmap_file(specdec__bytes *file) { (void)file; }
 
-static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
-                                                         specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_map_file_at(unsigned char *at, size_t size, const char *path,
+                                                              specdec_error *error)
 {
     (void)at, (void)size;
-    return specdec__os_no_files(path, error);
+    return specdec__os_fail_without_files(path, error);
 }
 
-static SPECDEC__UNUSED unsigned char *specdec__os_find_addresses(size_t size)
+static SPECDEC__UNUSED unsigned char *specdec__os_find_free_addresses(size_t size)
 {
     return (void)size, (unsigned char *)NULL;
 }
@@ -2786,7 +2787,8 @@ static specdec_result specdec__os_open_regular(specdec__os_file *file, uint64_t 
 }
 
 /* Maps a whole regular file read-only into memory; *out becomes its bytes. */
-static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_map_whole_file(specdec__bytes *out, const char *path,
+                                                                 specdec_error *error)
 {
     specdec__os_file file;
     uint64_t size = 0;
@@ -2806,9 +2808,9 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
     return result;
 }
 
-/* Maps the first `size` bytes of a regular file at an address of a range from specdec__os_find_addresses. */
-static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
-                                                         specdec_error *error)
+/* Maps the first `size` bytes of a regular file at an address of a range from specdec__os_find_free_addresses. */
+static SPECDEC__UNUSED specdec_result specdec__os_map_file_at(unsigned char *at, size_t size, const char *path,
+                                                              specdec_error *error)
 {
     specdec__os_file file;
     uint64_t now = 0;
@@ -2825,8 +2827,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size
 }
 
 /* Reads the first `size` bytes of a regular file into data. */
-static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
-                                                       specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_read_file_start(unsigned char *data, size_t size, const char *path,
+                                                                  specdec_error *error)
 {
     specdec__os_file file;
     uint64_t now = 0;
@@ -2836,7 +2838,7 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
 
     if (result)
         return result;
-    while (done < size && (got = specdec__os_read_some(file, data + done, size - done)) > 0)
+    while (done < size && (got = specdec__os_read_at_most(file, data + done, size - done)) > 0)
         done += (size_t)got;
     if (got < 0)
         result = specdec__os_fail("read", path, error);
@@ -2846,8 +2848,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
     return result;
 }
 
-/* Unmaps a file that specdec__os_map has mapped, and clears *file. Does nothing if *file is clear. */
-static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
+/* Unmaps a file that specdec__os_map_whole_file has mapped, and clears *file. Does nothing if *file is clear. */
+static SPECDEC__UNUSED void specdec__os_unmap_file(specdec__bytes *file)
 {
     if (file->data)
         specdec__os_unmap_range((void *)(uintptr_t)file->data, file->size);
@@ -2904,12 +2906,12 @@ typedef struct specdec__os_thread {
 } specdec__os_thread;
 
 #if defined(SPECDEC_NO_THREADS)
-static SPECDEC__UNUSED int specdec__os_processors(void) { return 1; }
+static SPECDEC__UNUSED int specdec__os_count_processors(void) { return 1; }
 static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, size_t bytes)
 {
     return (void)thread, (void)stack, (void)bytes, 0;
 }
-static void specdec__os_join(specdec__os_thread *thread) { (void)thread; }
+static void specdec__os_join_thread(specdec__os_thread *thread) { (void)thread; }
 static void specdec__os_parking_lot_init(specdec__os_parking_lot *lot) { *lot = 0; }
 static void specdec__os_parking_lot_deinit(specdec__os_parking_lot *lot) { (void)lot; }
 static void specdec__os_sleep_until_changed(specdec__os_parking_lot *lot, unsigned *word, unsigned value)
@@ -2920,7 +2922,7 @@ static void specdec__os_wake_all(specdec__os_parking_lot *lot) { (void)lot; }
 #elif defined(_WIN32)
 /* Returns how many processors this process may use, 1 to SPECDEC_MAX_THREADS. Windows counts only the processor group
    that the process was started in, at most 64. */
-static SPECDEC__UNUSED int specdec__os_processors(void)
+static SPECDEC__UNUSED int specdec__os_count_processors(void)
 {
     DWORD_PTR ours, all;
     int known = GetProcessAffinityMask(GetCurrentProcess(), &ours, &all);
@@ -2945,7 +2947,7 @@ static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, si
     return thread->handle != NULL;
 }
 
-static void specdec__os_join(specdec__os_thread *thread)
+static void specdec__os_join_thread(specdec__os_thread *thread)
 {
     WaitForSingleObject(thread->handle, INFINITE);
     CloseHandle(thread->handle);
@@ -2975,7 +2977,7 @@ static void specdec__os_wake_all(specdec__os_parking_lot *lot)
 }
 #else
 /* Returns how many processors this process may use, 1 to SPECDEC_MAX_THREADS. */
-static SPECDEC__UNUSED int specdec__os_processors(void)
+static SPECDEC__UNUSED int specdec__os_count_processors(void)
 {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -3011,7 +3013,7 @@ static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, si
     return !failed;
 }
 
-static void specdec__os_join(specdec__os_thread *thread) { pthread_join(thread->handle, NULL); }
+static void specdec__os_join_thread(specdec__os_thread *thread) { pthread_join(thread->handle, NULL); }
 
 static void specdec__os_parking_lot_init(specdec__os_parking_lot *lot)
 {
@@ -3043,8 +3045,8 @@ static void specdec__os_wake_all(specdec__os_parking_lot *lot)
 
 /* Starts a thread that runs function(argument). *thread must not move until it is joined. Returns 0 if the system
    refuses. */
-static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t bytes, specdec__os_function *function,
-                             void *argument)
+static int specdec__os_start_thread(specdec__os_thread *thread, void *stack, size_t bytes,
+                                    specdec__os_function *function, void *argument)
 {
     thread->function = function;
     thread->argument = argument;
@@ -3119,7 +3121,7 @@ typedef struct specdec__pool {
     int max_active;                   /* threads of the next run, at most; fewer where other programs use the cores */
     unsigned sleeping_since;          /* microsecond in which the first thread went to sleep at the barrier; 0: none */
     double late_seconds;              /* total seconds that threads of this run have slept for threads without a core */
-    double retry_time;                /* when one thread more is tried: see specdec__os_seconds */
+    double retry_time;                /* when one thread more is tried: see specdec__os_monotonic_seconds */
     double retry_factor;              /* time between a late run and retry_time, over the time of that run */
     int late_runs;                    /* late runs in a row */
 } specdec__pool;
@@ -3134,7 +3136,10 @@ SPECDEC__INLINE void specdec__pool_pause_core(void)
 }
 
 /* Returns the current time in microseconds, never 0; differences of two such times are right for an hour. */
-static unsigned specdec__pool_microseconds(void) { return (unsigned)(uint64_t)(1e6 * specdec__os_seconds()) | 1; }
+static unsigned specdec__pool_microseconds(void)
+{
+    return (unsigned)(uint64_t)(1e6 * specdec__os_monotonic_seconds()) | 1;
+}
 
 /* Waits until *word differs from value: spins first, then sleeps. *asleep: the number of threads that sleep here.
    *since, unless NULL: the microsecond in which the first of them went to sleep; 0: none sleeps. */
@@ -3238,14 +3243,14 @@ static int specdec__pool_claim_items(specdec__pool *pool, int count, int least, 
 
 /* A thread's way through the items [0, count) that the threads of a pool share. It claims its next part before it has
    done the current one, so it knows early which item comes next. */
-typedef struct specdec__walk {
+typedef struct specdec__item_walk {
     specdec__pool *pool;  /* the pool whose threads share the items */
     int count, min_items; /* number of items; how many a thread claims at a time, at least */
     int at, end;          /* the rest of the claimed part: items [at, end); at = count: there are no more items */
     int next, next_end;   /* the part claimed after it: items [next, next_end); next = -1: not claimed yet */
-} specdec__walk;
+} specdec__item_walk;
 
-static void specdec__walk_begin(specdec__walk *walk, specdec__pool *pool, int count, int least)
+static void specdec__item_walk_begin(specdec__item_walk *walk, specdec__pool *pool, int count, int least)
 {
     walk->pool = pool;
     walk->count = count;
@@ -3256,7 +3261,7 @@ static void specdec__walk_begin(specdec__walk *walk, specdec__pool *pool, int co
 }
 
 /* Returns the item that follows the next n items of a walk; the last of these n items if there is none. */
-static int specdec__walk_next(specdec__walk *walk, int n)
+static int specdec__item_walk_item_after(specdec__item_walk *walk, int n)
 {
     if (walk->at + n < walk->end)
         return walk->at + n;
@@ -3265,8 +3270,8 @@ static int specdec__walk_next(specdec__walk *walk, int n)
     return walk->next < walk->count ? walk->next : walk->at + n - 1;
 }
 
-/* Advances a walk by n items. specdec__walk_next(walk, n) was called before. */
-static void specdec__walk_advance(specdec__walk *walk, int n)
+/* Advances a walk by n items. specdec__item_walk_item_after(walk, n) was called before. */
+static void specdec__item_walk_advance(specdec__item_walk *walk, int n)
 {
     walk->at += n;
     if (walk->at < walk->end)
@@ -3293,7 +3298,7 @@ static void specdec__pool_call_helpers(specdec__pool *pool)
 
 /* Returns how many of `threads` threads take part in a run that begins at second `now`. Where other programs use the
    cores, a barrier often waits a whole time slice for a thread that has no core, and fewer threads are faster. */
-static int specdec__pool_choose_active(specdec__pool *pool, int threads, double now)
+static int specdec__pool_choose_active_threads(specdec__pool *pool, int threads, double now)
 {
     threads = specdec__min_int(threads, pool->threads);
     if (pool->max_active < threads && now >= pool->retry_time)
@@ -3328,11 +3333,11 @@ static void specdec__pool_adapt_max_active(specdec__pool *pool, double now, doub
 static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_function *function, void *argument)
 {
     const int crowd = SPECDEC__HAS_THREADS && threads > 1 && pool->threads > 1;
-    const double since = crowd ? specdec__os_seconds() : 0;
+    const double since = crowd ? specdec__os_monotonic_seconds() : 0;
 
     pool->function = function;
     pool->argument = argument;
-    pool->active = crowd ? specdec__pool_choose_active(pool, threads, since) : 1;
+    pool->active = crowd ? specdec__pool_choose_active_threads(pool, threads, since) : 1;
     pool->next_item = 0;
     pool->run_cancelled = 0;
     pool->late_seconds = 0;
@@ -3341,7 +3346,7 @@ static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_fun
     function(argument, 0);
     specdec__pool_wait_for_all(pool);
     if (pool->active > 1) {
-        const double now = specdec__os_seconds();
+        const double now = specdec__os_monotonic_seconds();
 
         specdec__pool_adapt_max_active(pool, now, now - since);
     }
@@ -3387,15 +3392,15 @@ static void specdec__pool_deinit(specdec__pool *pool)
     }
     specdec__pool_wake_threads(crew, &crew->sleeping);
     for (i = 0; i < crew->count; i++)
-        specdec__os_join(&crew->helpers[i].thread);
+        specdec__os_join_thread(&crew->helpers[i].thread);
     specdec__os_parking_lot_deinit(&crew->parking_lot);
     pool->crew = NULL;
 }
 
 /* Makes a part of a pool, with `threads` threads: the one that will call specdec__pool_run with the part, and threads -
    1 helpers of the whole pool, from its helper number `first` on. The part ends with the whole pool. */
-static void specdec__pool_make_part(specdec__pool *part, const specdec__pool *whole, int first, int threads,
-                                    int *cancel)
+static void specdec__pool_lend_helpers(specdec__pool *part, const specdec__pool *whole, int first, int threads,
+                                       int *cancel)
 {
     memset(part, 0, sizeof *part);
     part->crew = whole->crew;
@@ -3417,7 +3422,7 @@ static specdec_result specdec__pool_start_helpers(specdec__pool *pool, int helpe
         void *stack = SPECDEC__OS_TAKES_STACKS ? stacks + (size_t)crew->count * SPECDEC__STACK_BYTES : NULL;
 
         helper->crew = crew;
-        if (!specdec__os_start(&helper->thread, stack, SPECDEC__STACK_BYTES, specdec__pool_run_helper, helper)) {
+        if (!specdec__os_start_thread(&helper->thread, stack, SPECDEC__STACK_BYTES, specdec__pool_run_helper, helper)) {
             int failed = crew->count + 2;
 
             specdec__pool_deinit(pool);
@@ -3540,8 +3545,8 @@ static void specdec__lane_init(specdec__lane *lane, specdec__pool *pool, int thr
     memset(lane, 0, sizeof *lane);
     lane->kind = &specdec__lane_helper;
     lane->pool = pool;
-    specdec__pool_make_part(&lane->handover, pool, last, 2, &lane->cancel);
-    specdec__pool_make_part(&lane->job_pool, pool, last - threads + 1, threads, &lane->cancel);
+    specdec__pool_lend_helpers(&lane->handover, pool, last, 2, &lane->cancel);
+    specdec__pool_lend_helpers(&lane->job_pool, pool, last - threads + 1, threads, &lane->cancel);
 }
 
 /* Begins a job of a lane: job(argument). specdec__lane_wait was called since the job before it. */
@@ -5828,7 +5833,7 @@ static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, flo
 
 /* Returns 1/sqrt(x) for normal x > 0, by Newton's method in double. Five iterations give the same bits on every
    machine. */
-static double specdec__inverse_root(double x)
+static double specdec__inverse_square_root(double x)
 {
     double y;
     uint64_t bits;
@@ -5940,7 +5945,7 @@ static double specdec__exp_double(double x)
 }
 
 /* Returns the sum of coefficient[i] * x^i for i < count, by Horner's rule; every product is rounded. */
-static double specdec__polynomial(const double *coefficient, int count, double x)
+static double specdec__evaluate_polynomial(const double *coefficient, int count, double x)
 {
     double sum = coefficient[count - 1];
     int i;
@@ -5959,8 +5964,8 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
                                      1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600.0, -1.0 / 87178291200.0};
     double quarter = (specdec__product(x, 0.6366197723675814) + 6755399441055744.0) - 6755399441055744.0;
     double r = (x - specdec__product(quarter, 1.5707963267341256)) - specdec__product(quarter, 6.077100506506192e-11);
-    double s = r * specdec__polynomial(sines, (int)SPECDEC__COUNT(sines), r * r);
-    double c = specdec__polynomial(cosines, (int)SPECDEC__COUNT(cosines), r * r);
+    double s = r * specdec__evaluate_polynomial(sines, (int)SPECDEC__COUNT(sines), r * r);
+    double c = specdec__evaluate_polynomial(cosines, (int)SPECDEC__COUNT(cosines), r * r);
     int64_t k = (int64_t)quarter;
 
     *sine = (float)(k & 1 ? c : s);
@@ -6027,7 +6032,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__planes_split(const unsig
 /* An upper bound of the square root of x >= 0, but for a relative error of 1e-15; 1e300 for NaN and for x >= 1e300. */
 static SPECDEC__UNUSED double specdec__plane_square_root(double x)
 {
-    return !(x < 1e300) ? 1e300 : x > 1e-290 ? x * specdec__inverse_root(x) : 1e-145;
+    return !(x < 1e300) ? 1e300 : x > 1e-290 ? x * specdec__inverse_square_root(x) : 1e-145;
 }
 
 /* An upper bound of x >= 0 as a bfloat16; infinity for NaN and for x >= 1e38. */
@@ -6371,7 +6376,7 @@ typedef struct specdec__kernels {
     X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
     X(store_low_bytes, void, (int8_t *, V)) /* the lowest byte of the bits of each lane */ \
     X(sum_codes, int32_t, (const int8_t *)) /* the sum of 16 codes */ \
-    X(noise, void, (uint64_t, uint32_t *)) /* upper 32 bits of specdec__noise_at of 64 neighbouring tokens */ \
+    X(noise, void, (uint64_t, uint32_t *)) /* upper 32 bits of noise_bits_of_token for 64 neighbouring tokens */ \
     X(load_f16, V, (const void *)) /* converts half floats */ \
     X(load_bf16, V, (const void *)) /* converts bfloat16 */ \
     X(store_f16, void, (void *, V)) /* rounds to half floats */
@@ -6635,7 +6640,7 @@ static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
     uint32_t i;
 
     for (i = 0; i < 64; i++)
-        bits[i] = (uint32_t)(specdec__noise_at(first, i) >> 32);
+        bits[i] = (uint32_t)(specdec__noise_bits_of_token(first, i) >> 32);
 }
 
 #define SPECDEC__ISA scalar
@@ -16260,7 +16265,7 @@ static int specdec__vocab_byte_of_hex_text(specdec__bytes text)
 SPECDEC__FOR_SIZE
 /* Returns the row of specdec__vocab_known_texts that has a text; NULL: none has it. Nearly all texts are ruled out by
    their first and last bytes. */
-static const struct specdec__vocab_known_text *specdec__vocab_find_known_text(specdec__bytes text)
+static const struct specdec__vocab_known_text *specdec__vocab_find_known_token_text(specdec__bytes text)
 {
     size_t i;
 
@@ -16274,9 +16279,9 @@ static const struct specdec__vocab_known_text *specdec__vocab_find_known_text(sp
 }
 
 /* Returns the mark, SPECDEC__MARK_NONE to _SHOWN, of a token with this text in this vocabulary. */
-static int specdec__vocab_text_mark(const specdec__vocab *v, specdec__bytes text)
+static int specdec__vocab_mark_of_token_text(const specdec__vocab *v, specdec__bytes text)
 {
-    const struct specdec__vocab_known_text *row = specdec__vocab_find_known_text(text);
+    const struct specdec__vocab_known_text *row = specdec__vocab_find_known_token_text(text);
     const int other = v->marks_present & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
 
     if (!row || (row->fim && v->fim[row->fim] >= 0))
@@ -16289,7 +16294,7 @@ static int specdec__vocab_text_mark(const specdec__vocab *v, specdec__bytes text
 /* Returns whether a token with this text is an end-of-text token of the vocabulary. */
 static int specdec__vocab_text_is_end_token(const specdec__vocab *v, specdec__bytes text)
 {
-    const int mark = specdec__vocab_text_mark(v, text);
+    const int mark = specdec__vocab_mark_of_token_text(v, text);
 
     return mark == SPECDEC__MARK_CLOSES ? !(v->marks_present & SPECDEC__MARK_TOOL)
                                         : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
@@ -16299,7 +16304,7 @@ static int specdec__vocab_text_is_end_token(const specdec__vocab *v, specdec__by
    types; in a file without types it is guessed from id and text. */
 static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
-    const int mark = specdec__vocab_text_mark(v, text);
+    const int mark = specdec__vocab_mark_of_token_text(v, text);
     int32_t i = (int32_t)id;
 
     if (mark == SPECDEC__MARK_SHOWN)
@@ -16337,7 +16342,7 @@ static int specdec__vocab_type_is_special(int type)
 
 /* Returns the text of the next token, in the order of ids. *at: byte offset in v->texts, 0 before the first token. Does
    not need v->text_offset. */
-static specdec__bytes specdec__vocab_next_text(const specdec__vocab *v, size_t *at)
+static specdec__bytes specdec__vocab_next_token_text(const specdec__vocab *v, size_t *at)
 {
     specdec__bytes out;
 
@@ -16357,7 +16362,7 @@ static int32_t specdec__vocab_find_token(const specdec__vocab *v, const char *na
     int64_t number = 0;
 
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__vocab_next_text(v, &at);
+        specdec__bytes text = specdec__vocab_next_token_text(v, &at);
 
         if (text.size == length && memcmp(text.data, name, length) == 0)
             return (int32_t)id;
@@ -16638,10 +16643,10 @@ static int specdec__utf8_sequence_bytes(const unsigned char *text, size_t length
 
 /* A character of a text, decoded and classified. */
 typedef struct specdec__text_character {
-    uint32_t code; /* code point; U+FFFD for an invalid byte */
-    int size;      /* bytes; 0 at the end of the text */
-    int kind;      /* SPECDEC__TEXT_OTHER to SPECDEC__TEXT_END */
-    int properties; /* bits: SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
+    uint32_t code;  /* code point; U+FFFD for an invalid byte */
+    int size;       /* bytes of the character; 0 at the end of the text */
+    int kind;       /* letter, number, space ...: SPECDEC__TEXT_OTHER to SPECDEC__TEXT_END */
+    int properties; /* upper case, symbol ...: bits SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
 } specdec__text_character;
 
 /* Returns the character at byte offset `at` of a text, decoded and classified. */
@@ -16696,7 +16701,7 @@ static int specdec__text_code_to_byte(uint32_t code)
 
 /* Writes a byte of plain text to out as the vocabulary spells it in token texts: SPM writes U+2581 for a space,
    byte-level BPE its character for the byte. Returns the number of bytes in out, 1 to 3. */
-SPECDEC__INLINE size_t specdec__text_spell_byte(int model, unsigned char byte, unsigned char out[3])
+SPECDEC__INLINE size_t specdec__text_spell_byte_in_token(int model, unsigned char byte, unsigned char out[3])
 {
     uint32_t code = byte;
 
@@ -16938,7 +16943,7 @@ static int specdec__json_parse_value(specdec__json *j, size_t at, specdec__json_
 
 /* An array or object whose closing bracket has not been parsed yet. */
 typedef struct specdec__json_open {
-    uint32_t node, count; /* index of its node; items or members so far */
+    uint32_t node, count; /* index of the array's or object's node; its items or members so far */
     int object;           /* 1: an object, 0: an array */
 } specdec__json_open;
 
@@ -17048,7 +17053,7 @@ static SPECDEC__UNUSED int specdec__json_parse(specdec__json *j)
 /* ---- Reading values. */
 
 /* Returns the bytes of a value as the JSON text spells it; a string's with its quotes and escapes. */
-static SPECDEC__UNUSED specdec__bytes specdec__json_raw_text(const specdec__json *j, size_t node)
+static SPECDEC__UNUSED specdec__bytes specdec__json_value_text(const specdec__json *j, size_t node)
 {
     specdec__bytes out;
 
@@ -17061,7 +17066,7 @@ static SPECDEC__UNUSED specdec__bytes specdec__json_raw_text(const specdec__json
    zero. Returns the number of all its bytes. */
 static SPECDEC__UNUSED size_t specdec__json_string_value(const specdec__json *j, size_t node, char *out, size_t room)
 {
-    const specdec__bytes raw = specdec__json_raw_text(j, node);
+    const specdec__bytes raw = specdec__json_value_text(j, node);
     const unsigned char *at = raw.data + 1, *const end = raw.data + raw.size - 1;
     size_t size = 0, i;
 
@@ -17082,7 +17087,7 @@ static SPECDEC__UNUSED size_t specdec__json_string_value(const specdec__json *j,
 static SPECDEC__UNUSED int specdec__json_string_equals(const specdec__json *j, size_t node, const char *text,
                                                        size_t size)
 {
-    const specdec__bytes raw = specdec__json_raw_text(j, node);
+    const specdec__bytes raw = specdec__json_value_text(j, node);
     const unsigned char *at = raw.data + 1, *const end = raw.data + raw.size - 1;
 
     if (j->nodes[node].kind != SPECDEC__JSON_STRING)
@@ -17162,7 +17167,7 @@ static SPECDEC__UNUSED int specdec__json_read_integer(const specdec__json *j, si
 
     if (j->nodes[node].kind != SPECDEC__JSON_NUMBER)
         return 0;
-    if (!specdec__json_read_decimal(specdec__json_raw_text(j, node), &digits, &exponent))
+    if (!specdec__json_read_decimal(specdec__json_value_text(j, node), &digits, &exponent))
         return 0;
     for (; digits && exponent < 0 && digits % 10 == 0; exponent++)
         digits /= 10;
@@ -17187,7 +17192,7 @@ static SPECDEC__UNUSED int specdec__json_read_double(const specdec__json *j, siz
     *out = 0;
     if (j->nodes[node].kind != SPECDEC__JSON_NUMBER)
         return 0;
-    exact = specdec__json_read_decimal(specdec__json_raw_text(j, node), &digits, &exponent);
+    exact = specdec__json_read_decimal(specdec__json_value_text(j, node), &digits, &exponent);
     for (; digits && exponent < 0 && digits % 10 == 0; exponent++)
         digits /= 10;
     exponent = digits ? exponent : 0;
@@ -17214,7 +17219,7 @@ SPECDEC__FOR_SIZE
 
 /* Returns the offset behind the run of characters of a kind (SPECDEC__TEXT_LETTER ...) that begins at offset `at` of a
    text, at most `limit` characters. */
-static size_t specdec__text_skip_kind(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
+static size_t specdec__text_end_of_kind_run(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
 {
     while (limit--) {
         specdec__text_character c = specdec__text_character_at(text, length, at);
@@ -17263,7 +17268,7 @@ typedef size_t specdec__text_word_function(const unsigned char *text, size_t len
 
 /* Returns the number of bytes of the first word of a text by
    's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ (GPT-2). */
-static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, size_t digits)
+static size_t specdec__text_word_bytes_gpt2(const unsigned char *text, size_t length, size_t digits)
 {
     size_t contraction = specdec__text_contraction_bytes(text, length, 0), from = text[0] == ' ';
     specdec__text_character c;
@@ -17274,23 +17279,23 @@ static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, 
     c = specdec__text_character_at(text, length, from);
     if (c.kind == SPECDEC__TEXT_SPACE || c.kind == SPECDEC__TEXT_END)
         return specdec__text_white_space_bytes(text, length);
-    return specdec__text_skip_kind(text, length, from, c.kind, SIZE_MAX);
+    return specdec__text_end_of_kind_run(text, length, from, c.kind, SIZE_MAX);
 }
 
 /* Returns the number of bytes of the first word of a text by GPT-2's expression, after a first split where every digit
    is a piece (StarCoder, SmolLM). */
-static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t length, size_t digits)
+static size_t specdec__text_word_bytes_gpt2_digits(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t at = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 1), end;
+    size_t at = specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, 1), end;
 
     if (at)
         return at;
-    end = specdec__text_word_gpt2(text, length, digits);
+    end = specdec__text_word_bytes_gpt2(text, length, digits);
     while (at < length) {
         specdec__text_character c = specdec__text_character_at(text, length, at);
 
         if (c.kind == SPECDEC__TEXT_NUMBER)
-            return specdec__text_word_gpt2(text, at, digits);
+            return specdec__text_word_bytes_gpt2(text, at, digits);
         if (at >= end && c.kind != SPECDEC__TEXT_SPACE)
             break;
         at += (size_t)c.size;
@@ -17299,11 +17304,11 @@ static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t l
 }
 
 /* Returns the number of bytes of \s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text; 0: no match. */
-static size_t specdec__text_word_of_white_space(const unsigned char *text, size_t length)
+static size_t specdec__text_word_bytes_of_white_space(const unsigned char *text, size_t length)
 {
     size_t end;
 
-    for (end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
+    for (end = specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
         if (text[end - 1] == '\r' || text[end - 1] == '\n')
             return end;
     return specdec__text_white_space_bytes(text, length);
@@ -17311,19 +17316,20 @@ static size_t specdec__text_word_of_white_space(const unsigned char *text, size_
 
 /* Returns the number of bytes of \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of
    a text that no letters begin. slashes = 1: [\r\n/]* instead of [\r\n]*. */
-static size_t specdec__text_word_without_letters(const unsigned char *text, size_t length, size_t digits, int slashes)
+static size_t specdec__text_word_bytes_without_letters(const unsigned char *text, size_t length, size_t digits,
+                                                       int slashes)
 {
-    size_t from = text[0] == ' ', end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
+    size_t from = text[0] == ' ', end = specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
 
     if (end)
         return end;
-    end = specdec__text_skip_kind(text, length, from, SPECDEC__TEXT_OTHER, SIZE_MAX);
+    end = specdec__text_end_of_kind_run(text, length, from, SPECDEC__TEXT_OTHER, SIZE_MAX);
     if (end > from) {
         while (end < length && (text[end] == '\r' || text[end] == '\n' || (slashes && text[end] == '/')))
             end++;
         return end;
     }
-    return specdec__text_word_of_white_space(text, length);
+    return specdec__text_word_bytes_of_white_space(text, length);
 }
 
 /* Returns the number of bytes of [^\r\n\p{L}\p{N}]? at the beginning of a text: a character that may precede the
@@ -17336,16 +17342,16 @@ static size_t specdec__text_letter_prefix_bytes(specdec__text_character c)
 }
 
 /* Returns the number of bytes of the first word of a text by (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| and
-   the alternatives of specdec__text_word_without_letters (Llama 3: digits 3, Qwen 2: digits 1). */
-static size_t specdec__text_word_llama3(const unsigned char *text, size_t length, size_t digits)
+   the alternatives of specdec__text_word_bytes_without_letters (Llama 3: digits 3, Qwen 2: digits 1). */
+static size_t specdec__text_word_bytes_llama3(const unsigned char *text, size_t length, size_t digits)
 {
     size_t contraction = specdec__text_contraction_bytes(text, length, 1);
     size_t from = specdec__text_letter_prefix_bytes(specdec__text_character_at(text, length, 0));
-    size_t end = specdec__text_skip_kind(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
+    size_t end = specdec__text_end_of_kind_run(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
 
     if (contraction)
         return contraction;
-    return end > from ? end : specdec__text_word_without_letters(text, length, digits, 0);
+    return end > from ? end : specdec__text_word_bytes_without_letters(text, length, digits, 0);
 }
 
 /* A range of code points, both ends included; the ranges of a class are in order. */
@@ -17400,7 +17406,7 @@ static size_t specdec__text_cased_letters_end(const unsigned char *text, size_t 
 
 /* Returns the number of bytes of [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text;
    0: no match. The second alternative only matches upper case. */
-static size_t specdec__text_cased_word(const unsigned char *text, size_t length, int han)
+static size_t specdec__text_cased_word_bytes(const unsigned char *text, size_t length, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
     size_t from = specdec__text_letter_prefix_bytes(c), end = specdec__text_cased_letters_end(text, length, from, han);
@@ -17413,23 +17419,23 @@ static size_t specdec__text_cased_word(const unsigned char *text, size_t length,
     return end > from || mark ? end : 0;
 }
 
-/* Returns the number of bytes of the first word of a text: words of cased letters (specdec__text_cased_word), and
-   specdec__text_word_without_letters with slashes (Tekken: digits 1). */
-static size_t specdec__text_word_tekken(const unsigned char *text, size_t length, size_t digits)
+/* Returns the number of bytes of the first word of a text: words of cased letters (specdec__text_cased_word_bytes), and
+   specdec__text_word_bytes_without_letters with slashes (Tekken: digits 1). */
+static size_t specdec__text_word_bytes_tekken(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased_word(text, length, 0);
+    size_t end = specdec__text_cased_word_bytes(text, length, 0);
 
-    return end ? end : specdec__text_word_without_letters(text, length, digits, 1);
+    return end ? end : specdec__text_word_bytes_without_letters(text, length, digits, 1);
 }
 
-/* Returns the number of bytes of the first word of a text: words of cased letters (specdec__text_cased_word) with
-   (?i:'s|'t|'re|'ve|'m|'ll|'d) behind them, and specdec__text_word_without_letters (GPT-4o: digits 3). */
-static size_t specdec__text_word_gpt4o(const unsigned char *text, size_t length, size_t digits)
+/* Returns the number of bytes of the first word of a text: words of cased letters (specdec__text_cased_word_bytes) with
+   (?i:'s|'t|'re|'ve|'m|'ll|'d) behind them, and specdec__text_word_bytes_without_letters (GPT-4o: digits 3). */
+static size_t specdec__text_word_bytes_gpt4o(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased_word(text, length, 0);
+    size_t end = specdec__text_cased_word_bytes(text, length, 0);
 
     return end ? end + specdec__text_contraction_bytes(text + end, length - end, 1)
-               : specdec__text_word_without_letters(text, length, digits, 1);
+               : specdec__text_word_bytes_without_letters(text, length, digits, 1);
 }
 
 SPECDEC__FOR_SPEED
@@ -17447,7 +17453,7 @@ typedef size_t specdec__text_match_function(const unsigned char *text, size_t le
 /* A stage of a pre-tokenizer: one regular expression by which text is split. */
 typedef struct specdec__text_stage {
     specdec__text_match_function *match; /* matches the stage's regular expression; NULL: end of the list of stages */
-    int lookahead;                       /* SPECDEC__STAGE_PLAIN to _ENDS */
+    int lookahead;                       /* how far it looks behind a match: SPECDEC__STAGE_PLAIN to _ENDS */
 } specdec__text_stage;
 
 /* Lookahead: how far a stage's regular expression looks behind a match, so that a part of a text can be split without
@@ -17459,8 +17465,8 @@ enum { SPECDEC__STAGE_PLAIN, SPECDEC__STAGE_EXACT, SPECDEC__STAGE_FAR, SPECDEC__
 typedef int specdec__text_class_function(const specdec__text_character *c);
 
 /* Returns the offset behind the run of characters of a class that begins at offset `at` of a text. */
-static size_t specdec__text_class_run_end(const unsigned char *text, size_t length, size_t at,
-                                          specdec__text_class_function *belongs)
+static size_t specdec__text_end_of_class_run(const unsigned char *text, size_t length, size_t at,
+                                             specdec__text_class_function *belongs)
 {
     for (;;) {
         const specdec__text_character c = specdec__text_character_at(text, length, at);
@@ -17472,14 +17478,14 @@ static size_t specdec__text_class_run_end(const unsigned char *text, size_t leng
 }
 
 /* Returns the number of bytes of \s?X+ at the beginning of a text, for a class X of characters; 0: no match. */
-static size_t specdec__text_match_spaced_run(const unsigned char *text, size_t length,
+static size_t specdec__text_spaced_run_bytes(const unsigned char *text, size_t length,
                                              specdec__text_class_function *belongs)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
     const size_t from = c.kind == SPECDEC__TEXT_SPACE ? (size_t)c.size : 0;
-    const size_t end = specdec__text_class_run_end(text, length, from, belongs);
+    const size_t end = specdec__text_end_of_class_run(text, length, from, belongs);
 
-    return end > from ? end : from ? specdec__text_class_run_end(text, length, 0, belongs) : 0;
+    return end > from ? end : from ? specdec__text_end_of_class_run(text, length, 0, belongs) : 0;
 }
 
 /* Is a character in \p{L}? This and the next functions test classes; [regular expressions] define them. */
@@ -17490,7 +17496,7 @@ static int specdec__text_is_punctuation(const specdec__text_character *c)
     return (c->properties & SPECDEC__TEXT_PUNCTUATION) != 0;
 }
 /* Is a character in [\p{P}\p{S}]? */
-static int specdec__text_is_sign(const specdec__text_character *c)
+static int specdec__text_is_punctuation_or_symbol(const specdec__text_character *c)
 {
     return (c->properties & (SPECDEC__TEXT_PUNCTUATION | SPECDEC__TEXT_SYMBOL)) != 0;
 }
@@ -17512,7 +17518,7 @@ static int specdec__text_is_latin(const specdec__text_character *c)
 /* Is a character in [\r\n]? */
 static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
 /* Is a character in [\p{P}$+<=>^~|`] (Falcon)? */
-static int specdec__text_is_falcon_sign(const specdec__text_character *c)
+static int specdec__text_is_falcon_punctuation(const specdec__text_character *c)
 {
     return specdec__text_is_punctuation(c) || (c->code < 128 && c->properties & SPECDEC__TEXT_SYMBOL);
 }
@@ -17567,34 +17573,36 @@ static int specdec__text_is_deepseek_llm_sign(const specdec__text_character *c)
 /* Defines a stage's function, which returns the bytes of its match at the beginning of a text. The regular expressions
    above the following lines are in the order of the functions. */
 #define SPECDEC__TEXT_STAGE(name, expression) \
-    static size_t specdec__text_stage_##name(const unsigned char *text, size_t length) { return expression; }
+    static size_t specdec__text_match_stage_##name(const unsigned char *text, size_t length) { return expression; }
 /* [\r\n]; \p{N}; \p{N}{1,3}; \p{N}+ */
 SPECDEC__TEXT_STAGE(newline, length && (text[0] == '\r' || text[0] == '\n'))
-SPECDEC__TEXT_STAGE(number, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 1))
-SPECDEC__TEXT_STAGE(numbers3, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
-SPECDEC__TEXT_STAGE(numbers, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
+SPECDEC__TEXT_STAGE(number, specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, 1))
+SPECDEC__TEXT_STAGE(numbers3, specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
+SPECDEC__TEXT_STAGE(numbers, specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
 /* \s?\p{L}+; \s?\p{P}+; [\p{P}$+<=>^~|`]+; \s?[letters]+; \s?[signs]+; \s+$ */
-SPECDEC__TEXT_STAGE(letters, specdec__text_match_spaced_run(text, length, specdec__text_is_letter))
-SPECDEC__TEXT_STAGE(punctuation, specdec__text_match_spaced_run(text, length, specdec__text_is_punctuation))
-SPECDEC__TEXT_STAGE(falcon_signs, specdec__text_class_run_end(text, length, 0, specdec__text_is_falcon_sign))
+SPECDEC__TEXT_STAGE(letters, specdec__text_spaced_run_bytes(text, length, specdec__text_is_letter))
+SPECDEC__TEXT_STAGE(punctuation, specdec__text_spaced_run_bytes(text, length, specdec__text_is_punctuation))
+SPECDEC__TEXT_STAGE(falcon_signs, specdec__text_end_of_class_run(text, length, 0, specdec__text_is_falcon_punctuation))
 SPECDEC__TEXT_STAGE(deepseek_llm_letters,
-                    specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_letter))
+                    specdec__text_spaced_run_bytes(text, length, specdec__text_is_deepseek_llm_letter))
 SPECDEC__TEXT_STAGE(deepseek_llm_signs,
-                    specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_sign))
+                    specdec__text_spaced_run_bytes(text, length, specdec__text_is_deepseek_llm_sign))
 SPECDEC__TEXT_STAGE(trailing_space,
-                    specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
+                    specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length
+                        ? length
+                        : 0)
 /* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
-SPECDEC__TEXT_STAGE(east_asian, specdec__text_class_run_end(text, length, 0, specdec__text_is_east_asian))
-SPECDEC__TEXT_STAGE(asian, specdec__text_class_run_end(text, length, 0, specdec__text_is_asian))
+SPECDEC__TEXT_STAGE(east_asian, specdec__text_end_of_class_run(text, length, 0, specdec__text_is_east_asian))
+SPECDEC__TEXT_STAGE(asian, specdec__text_end_of_class_run(text, length, 0, specdec__text_is_asian))
 /* Whole pre-tokenizers as stages: GPT-2's; Llama 3's with numbers of any length; GPT-4o's with numbers of 1 or 3
    digits. */
-SPECDEC__TEXT_STAGE(gpt2, specdec__text_word_gpt2(text, length, 0))
-SPECDEC__TEXT_STAGE(llama3, specdec__text_word_llama3(text, length, SIZE_MAX))
-SPECDEC__TEXT_STAGE(gpt4o_1, specdec__text_word_gpt4o(text, length, 1))
-SPECDEC__TEXT_STAGE(gpt4o_3, specdec__text_word_gpt4o(text, length, 3))
+SPECDEC__TEXT_STAGE(gpt2, specdec__text_word_bytes_gpt2(text, length, 0))
+SPECDEC__TEXT_STAGE(llama3, specdec__text_word_bytes_llama3(text, length, SIZE_MAX))
+SPECDEC__TEXT_STAGE(gpt4o_1, specdec__text_word_bytes_gpt4o(text, length, 1))
+SPECDEC__TEXT_STAGE(gpt4o_3, specdec__text_word_bytes_gpt4o(text, length, 3))
 
 /* Matches [0-9]{3} at the beginning of a text. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_three_digits(const unsigned char *text, size_t length)
+static size_t specdec__text_match_stage_three_digits(const unsigned char *text, size_t length)
 {
     size_t at;
 
@@ -17605,10 +17613,10 @@ static size_t specdec__text_stage_three_digits(const unsigned char *text, size_t
 
 /* Matches  ?[^(\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+ (Poro, Viking) at the beginning of a text. Returns
    the number of bytes; 0: no match. */
-static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
+static size_t specdec__text_match_stage_poro(const unsigned char *text, size_t length)
 {
     const size_t from = text[0] == ' ',
-                 end = specdec__text_class_run_end(text, length, from, specdec__text_is_poro_letter);
+                 end = specdec__text_end_of_class_run(text, length, from, specdec__text_is_poro_letter);
 
     return end > from ? end : 0;
 }
@@ -17634,68 +17642,69 @@ static int specdec__text_is_bopomofo(const specdec__text_character *c)
 
 /* Matches a run of Korean, Bopomofo, or Chinese and Japanese letters, or of signs of Chinese texts (Youtu). Returns the
    number of bytes; 0: no match. */
-static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length)
+static size_t specdec__text_match_stage_youtu(const unsigned char *text, size_t length)
 {
     static specdec__text_class_function *const classes[4] = {specdec__text_is_korean, specdec__text_is_youtu_sign,
                                                              specdec__text_is_bopomofo, specdec__text_is_east_asian};
     size_t i, end = 0;
 
     for (i = 0; i < 4 && !end; i++)
-        end = specdec__text_class_run_end(text, length, 0, classes[i]);
+        end = specdec__text_end_of_class_run(text, length, 0, classes[i]);
     return end;
 }
 
 /* Matches [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
    (DeepSeek V3) at the beginning of a text. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_deepseek_v3(const unsigned char *text, size_t length)
+static size_t specdec__text_match_stage_deepseek_v3(const unsigned char *text, size_t length)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
-    const int bare = c.kind == SPECDEC__TEXT_LETTER || specdec__text_is_sign(&c) || specdec__text_is_newline(&c);
-    size_t from = c.code < 128 && specdec__text_is_sign(&c), end = specdec__text_class_run_end(text, length, from,
-                                                                                        specdec__text_is_latin);
+    const int bare = c.kind == SPECDEC__TEXT_LETTER || specdec__text_is_punctuation_or_symbol(&c) ||
+                     specdec__text_is_newline(&c);
+    size_t from = c.code < 128 && specdec__text_is_punctuation_or_symbol(&c),
+           end = specdec__text_end_of_class_run(text, length, from, specdec__text_is_latin);
 
     if (from && end > from)
         return end;
     from = bare ? 0 : (size_t)c.size;
-    end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
+    end = specdec__text_end_of_class_run(text, length, from, specdec__text_is_letter_or_mark);
     if (end > from || (c.properties & SPECDEC__TEXT_MARK))
         return end;
     from = text[0] == ' ';
-    end = specdec__text_class_run_end(text, length, from, specdec__text_is_sign);
+    end = specdec__text_end_of_class_run(text, length, from, specdec__text_is_punctuation_or_symbol);
     if (end > from)
-        return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
-    return specdec__text_word_of_white_space(text, length);
+        return specdec__text_end_of_class_run(text, length, end, specdec__text_is_newline);
+    return specdec__text_word_bytes_of_white_space(text, length);
 }
 
 /* Returns the number of bytes of the first word of a text by
    (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|
    \s+(?!\S)|\s+ (Qwen 3.5). */
-static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length, size_t digits)
+static size_t specdec__text_word_bytes_qwen35(const unsigned char *text, size_t length, size_t digits)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
     size_t from = specdec__text_letter_prefix_bytes(c), end = specdec__text_contraction_bytes(text, length, 1);
 
     if (end)
         return end;
-    end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
+    end = specdec__text_end_of_class_run(text, length, from, specdec__text_is_letter_or_mark);
     if (end > from || (c.properties & SPECDEC__TEXT_MARK))
         return end;
-    end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
+    end = specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
     if (end)
         return end;
     from = text[0] == ' ';
-    end = specdec__text_class_run_end(text, length, from, specdec__text_is_no_letter_number_space);
+    end = specdec__text_end_of_class_run(text, length, from, specdec__text_is_no_letter_number_space);
     if (end > from)
-        return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
-    return specdec__text_word_of_white_space(text, length);
+        return specdec__text_end_of_class_run(text, length, end, specdec__text_is_newline);
+    return specdec__text_word_bytes_of_white_space(text, length);
 }
 
 /* Returns the number of bytes of the first word of a text by
    (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+ (Seed):
    Qwen 2's expression, except that signs do not include line ends behind them. */
-static size_t specdec__text_word_seed(const unsigned char *text, size_t length, size_t digits)
+static size_t specdec__text_word_bytes_seed(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_word_llama3(text, length, digits);
+    size_t end = specdec__text_word_bytes_llama3(text, length, digits);
 
     while (end > 1 && specdec__text_character_at(text, length, text[0] == ' ').kind == SPECDEC__TEXT_OTHER &&
            (text[end - 1] == '\r' || text[end - 1] == '\n'))
@@ -17704,7 +17713,7 @@ static size_t specdec__text_word_seed(const unsigned char *text, size_t length, 
 }
 
 /* Returns the number of bytes of the first word of a text by [^\n]+|\n+ (Gemma 4). */
-static size_t specdec__text_word_gemma4(const unsigned char *text, size_t length, size_t digits)
+static size_t specdec__text_word_bytes_gemma4(const unsigned char *text, size_t length, size_t digits)
 {
     const unsigned char *end = (const unsigned char *)memchr(text, '\n', length);
     size_t at = 0;
@@ -17725,7 +17734,7 @@ static size_t specdec__text_digits_before_groups(const unsigned char *text, size
     size_t at = 0, next;
 
     for (*count = 0; *count < SPECDEC__TEXT_LONGEST_NUMBER; ++*count, at = next) {
-        next = specdec__text_skip_kind(text, length, at, SPECDEC__TEXT_NUMBER, 1);
+        next = specdec__text_end_of_kind_run(text, length, at, SPECDEC__TEXT_NUMBER, 1);
         if (next == at)
             break;
     }
@@ -17734,33 +17743,33 @@ static size_t specdec__text_digits_before_groups(const unsigned char *text, size
 
 /* Matches \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya) at the beginning of a text: groups of three digits from the end of a
    number that no letter follows. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_tiny_aya_digits(const unsigned char *text, size_t length)
+static size_t specdec__text_match_stage_tiny_aya_digits(const unsigned char *text, size_t length)
 {
     size_t count, first = specdec__text_digits_before_groups(text, length, &count), end;
     specdec__text_character c;
 
     if (!count)
         return 0;
-    end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, count);
+    end = specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, count);
     c = specdec__text_character_at(text, length, end);
     if (c.kind == SPECDEC__TEXT_LETTER || c.properties & SPECDEC__TEXT_MARK || c.code == '_')
         return 0;
-    return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
+    return specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
 }
 
 /* Matches (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): groups of three digits from the end of a number, whatever
    follows. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_superbpe_digits(const unsigned char *text, size_t length)
+static size_t specdec__text_match_stage_superbpe_digits(const unsigned char *text, size_t length)
 {
     size_t count, first = specdec__text_digits_before_groups(text, length, &count);
 
-    return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
+    return specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
 }
 
 /* Returns the number of bytes of the first piece of a text after one stage: its match, or the text in front of a match.
    *exact becomes 1 when the piece ends there whatever follows the text. */
-static size_t specdec__text_first_piece_of_stage(const specdec__text_stage *stage, const unsigned char *text,
-                                                 size_t length, int *exact)
+static size_t specdec__text_first_piece_bytes_of_stage(const specdec__text_stage *stage, const unsigned char *text,
+                                                       size_t length, int *exact)
 {
     size_t at = 0, size = 0, seen;
 
@@ -17772,7 +17781,7 @@ static size_t specdec__text_first_piece_of_stage(const specdec__text_stage *stag
             break;
         c = specdec__text_character_at(text, length, at);
         if (c.kind == SPECDEC__TEXT_SPACE && stage->lookahead == SPECDEC__STAGE_ENDS)
-            at = specdec__text_skip_kind(text, length, at, SPECDEC__TEXT_SPACE, SIZE_MAX);
+            at = specdec__text_end_of_kind_run(text, length, at, SPECDEC__TEXT_SPACE, SIZE_MAX);
         else
             at += (size_t)c.size;
     }
@@ -17788,7 +17797,8 @@ static size_t specdec__text_first_piece_of_stage(const specdec__text_stage *stag
    be long and its first stage match nowhere, only a part of the text is split first, and a longer part if its end could
    matter: no expression looks further than to the first character behind a word that is not white space (or number or
    letter: FAR, CASED). */
-static size_t specdec__text_word_by_stages(const specdec__text_stage *stages, const unsigned char *text, size_t length)
+static size_t specdec__text_word_bytes_by_stages(const specdec__text_stage *stages, const unsigned char *text,
+                                                 size_t length)
 {
     size_t window, limit, end, at;
     int i, exact, reaches = 0, cased = 0;
@@ -17796,7 +17806,7 @@ static size_t specdec__text_word_by_stages(const specdec__text_stage *stages, co
     for (window = 16;; window = specdec__size_multiply(window, 2)) {
         limit = window < length ? window : length;
         for (i = 0, exact = 0, end = limit; stages[i].match; i++) {
-            end = specdec__text_first_piece_of_stage(stages + i, text, end, &exact);
+            end = specdec__text_first_piece_bytes_of_stage(stages + i, text, end, &exact);
             reaches |= stages[i].lookahead == SPECDEC__STAGE_FAR;
             cased |= stages[i].lookahead == SPECDEC__STAGE_CASED;
         }
@@ -17815,19 +17825,19 @@ static size_t specdec__text_word_by_stages(const specdec__text_stage *stages, co
 
 /* Returns the number of bytes of the first word of a text by \p{Han}+, or GPT-4o's expression for other characters,
    without [/]* behind signs (Kimi K2). */
-static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, size_t digits)
+static size_t specdec__text_word_bytes_kimi(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_class_run_end(text, length, 0, specdec__text_is_han);
+    size_t end = specdec__text_end_of_class_run(text, length, 0, specdec__text_is_han);
 
     if (end)
         return end;
-    end = specdec__text_cased_word(text, length, 1);
+    end = specdec__text_cased_word_bytes(text, length, 1);
     return end ? end + specdec__text_contraction_bytes(text + end, length - end, 1)
-               : specdec__text_word_without_letters(text, length, digits, 0);
+               : specdec__text_word_bytes_without_letters(text, length, digits, 0);
 }
 
 /* A row of a list of stages. The lists below belong to pre-tokenizers of several stages. */
-#define SPECDEC__STAGE(name, kind) {specdec__text_stage_##name, SPECDEC__STAGE_##kind}
+#define SPECDEC__STAGE(name, kind) {specdec__text_match_stage_##name, SPECDEC__STAGE_##kind}
 static const specdec__text_stage specdec__text_deepseek_llm[] = {
     SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(deepseek_llm_letters, EXACT),
     SPECDEC__STAGE(deepseek_llm_signs, EXACT), SPECDEC__STAGE(trailing_space, ENDS), SPECDEC__STAGE(asian, EXACT),
@@ -17868,58 +17878,58 @@ typedef struct specdec__pre_tokenizer {
 /* All pre-tokenizers. Models of some names: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4, OLMo 2; "refact" Granite 3;
    "starcoder" StarCoder and StarCoder 2; "gpt-4o" Phi-4-mini; "tekken" Mistral Nemo and later. */
 static const specdec__pre_tokenizer specdec__pre_tokenizers[] = {
-    {"gpt-2", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"olmo", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"exaone4", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"a.x-4.0", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"trillion", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"llama-bpe", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"llama3", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"llama-v3", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"falcon3", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"pixtral", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"midm-2.0", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"smaug-bpe", specdec__text_word_llama3, 3, 0, 0, NULL},
-    {"dbrx", specdec__text_word_llama3, 3, 0, 0, NULL},
-    {"glm4", specdec__text_word_llama3, 3, 0, 0, NULL},
-    {"chatglm-bpe", specdec__text_word_llama3, 3, 0, 0, NULL},
-    {"qwen2", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"deepseek-r1-qwen", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"megrez", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"gpt-4o", specdec__text_word_gpt4o, 3, 0, 0, NULL},
-    {"llama4", specdec__text_word_gpt4o, 3, 0, 0, NULL},
-    {"kanana2", specdec__text_word_gpt4o, 3, 0, 0, NULL},
-    {"tekken", specdec__text_word_tekken, 1, 1, 1, NULL},
-    {"smollm", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"starcoder", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"exaone", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"minerva-7b", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"refact", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"command-r", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"codeshell", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"mellum2", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"phi-2", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"mpt", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"jais", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"mellum", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"gigachat", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"granite-docling", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"lfm2", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"falcon-h1", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"hunyuan", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"solar-open", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"stablelm2", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"grok-2", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"kormo", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"bailingmoe", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"bailingmoe2", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"llada-moe", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"qwen35", specdec__text_word_qwen35, 1, 0, 0, NULL},
-    {"seed-coder", specdec__text_word_seed, 1, 0, 0, NULL},
-    {"minimax-m2", specdec__text_word_gpt4o, 3, 0, 0, NULL},
-    {"talkie", specdec__text_word_gpt4o, 3, 0, 0, NULL},
-    {"kimi-k2", specdec__text_word_kimi, 3, 0, 0, NULL},
-    {"gemma4", specdec__text_word_gemma4, 0, SPECDEC__WORDS_LINE_ENDS, 2, NULL},
+    {"gpt-2", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"olmo", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"exaone4", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"a.x-4.0", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"trillion", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"llama-bpe", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"llama3", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"llama-v3", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"falcon3", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"pixtral", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"midm-2.0", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"smaug-bpe", specdec__text_word_bytes_llama3, 3, 0, 0, NULL},
+    {"dbrx", specdec__text_word_bytes_llama3, 3, 0, 0, NULL},
+    {"glm4", specdec__text_word_bytes_llama3, 3, 0, 0, NULL},
+    {"chatglm-bpe", specdec__text_word_bytes_llama3, 3, 0, 0, NULL},
+    {"qwen2", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"deepseek-r1-qwen", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"megrez", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"gpt-4o", specdec__text_word_bytes_gpt4o, 3, 0, 0, NULL},
+    {"llama4", specdec__text_word_bytes_gpt4o, 3, 0, 0, NULL},
+    {"kanana2", specdec__text_word_bytes_gpt4o, 3, 0, 0, NULL},
+    {"tekken", specdec__text_word_bytes_tekken, 1, 1, 1, NULL},
+    {"smollm", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"starcoder", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"exaone", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"minerva-7b", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"refact", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"command-r", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"codeshell", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"mellum2", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"phi-2", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"mpt", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"jais", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"mellum", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"gigachat", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"granite-docling", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"lfm2", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"falcon-h1", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"hunyuan", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"solar-open", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"stablelm2", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"grok-2", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"kormo", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"bailingmoe", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"bailingmoe2", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"llada-moe", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"qwen35", specdec__text_word_bytes_qwen35, 1, 0, 0, NULL},
+    {"seed-coder", specdec__text_word_bytes_seed, 1, 0, 0, NULL},
+    {"minimax-m2", specdec__text_word_bytes_gpt4o, 3, 0, 0, NULL},
+    {"talkie", specdec__text_word_bytes_gpt4o, 3, 0, 0, NULL},
+    {"kimi-k2", specdec__text_word_bytes_kimi, 3, 0, 0, NULL},
+    {"gemma4", specdec__text_word_bytes_gemma4, 0, SPECDEC__WORDS_LINE_ENDS, 2, NULL},
     {"deepseek-llm", NULL, 0, 0, 0, specdec__text_deepseek_llm},
     {"deepseek-coder", NULL, 0, 0, 0, specdec__text_deepseek_coder},
     {"deepseek-v3", NULL, 0, 0, 0, specdec__text_deepseek_v3},
@@ -17962,7 +17972,7 @@ static const struct {
 static size_t specdec__pre_tokenizer_first_word(const specdec__pre_tokenizer *words, const unsigned char *text,
                                                 size_t length)
 {
-    return words->stages ? specdec__text_word_by_stages(words->stages, text, length)
+    return words->stages ? specdec__text_word_bytes_by_stages(words->stages, text, length)
                          : words->first_word(text, length, words->digits);
 }
 
@@ -18066,7 +18076,7 @@ static int specdec__text_stretch_equals(const specdec__text_stretch *run, size_t
     size_t i, at = 0;
 
     for (i = from; i < from + length; i++) {
-        size_t size = specdec__text_spell_byte(model, specdec__text_stretch_byte(run, i), spelled);
+        size_t size = specdec__text_spell_byte_in_token(model, specdec__text_stretch_byte(run, i), spelled);
 
         if (size > text.size - at || memcmp(text.data + at, spelled, size) != 0)
             return 0;
@@ -18087,7 +18097,7 @@ static int32_t specdec__vocab_find_token_of_stretch(const specdec__vocab *v, con
     if (length > v->longest_bytes)
         return -1;
     for (i = from; i < from + length; i++) {
-        size_t j, size = specdec__text_spell_byte(v->model, specdec__text_stretch_byte(run, i), spelled);
+        size_t j, size = specdec__text_spell_byte_in_token(v->model, specdec__text_stretch_byte(run, i), spelled);
 
         for (j = 0; j < size; j++)
             hash = specdec__vocab_hash_byte(hash, spelled[j]);
@@ -18204,7 +18214,7 @@ static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, con
 }
 
 /* Returns the text of token `id` by a walk over the texts of all tokens before it, as long as there is no index. */
-static specdec__bytes specdec__vocab_find_text(const specdec__vocab *v, uint32_t id)
+static specdec__bytes specdec__vocab_find_text_without_index(const specdec__vocab *v, uint32_t id)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
 
@@ -18221,7 +18231,7 @@ static const char *specdec__vocab_recognise_pre_tokenizer(const specdec__vocab *
 
     for (i = 0; i < SPECDEC__COUNT(specdec__known_vocabularies); i++)
         if (specdec__known_vocabularies[i].merges == merges && specdec__known_vocabularies[i].id < v->count &&
-            specdec__bytes_are(specdec__vocab_find_text(v, specdec__known_vocabularies[i].id),
+            specdec__bytes_are(specdec__vocab_find_text_without_index(v, specdec__known_vocabularies[i].id),
                                specdec__known_vocabularies[i].text))
             return specdec__known_vocabularies[i].words;
     return NULL;
@@ -18261,7 +18271,7 @@ static specdec_result specdec__vocab_read_pre_tokenizer(specdec__vocab *v, const
                              (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
                              *specdec__pre_tokenizer_similar_name(words) ? "; near: " : "",
                              specdec__pre_tokenizer_similar_name(words));
-    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->first_word == specdec__text_word_gemma4)
+    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->first_word == specdec__text_word_bytes_gemma4)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %s, of a byte-level BPE",
                              v->pre_tokenizer->name);
     v->add_bos = v->pre_tokenizer->add_bos != 0;
@@ -18322,7 +18332,8 @@ static const struct {
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
 
 /* Reads the ids of special tokens and the flags of specdec__vocab_id_table. */
-static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+static specdec_result specdec__vocab_read_special_ids(specdec__vocab *v, const specdec__gguf *gguf,
+                                                      specdec_error *error)
 {
     size_t i;
 
@@ -18420,13 +18431,13 @@ static int specdec__vocab_single_byte_of_text(const specdec__vocab *v, specdec__
 
 /* Walks over the texts of all tokens twice, and sets the fields of v that need no index: marks_present, longest_bytes,
    no_merge_crosses_space, special_count. The first walk finds tokens on which the types of other tokens depend. */
-static void specdec__vocab_scan_texts(specdec__vocab *v)
+static void specdec__vocab_set_fields_from_texts(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_text(specdec__cursor_string(&c));
+        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_token_text(specdec__cursor_string(&c));
 
         v->marks_present |= row ? row->presence : 0;
     }
@@ -18445,7 +18456,7 @@ static void specdec__vocab_scan_texts(specdec__vocab *v)
 
 /* Returns the mask (size - 1) of a hash table of a power of two of entries that `count` items fill to three quarters at
    most. */
-static uint32_t specdec__vocab_table_mask(uint32_t count)
+static uint32_t specdec__vocab_hash_table_mask(uint32_t count)
 {
     uint32_t size = 16;
 
@@ -18457,14 +18468,14 @@ static uint32_t specdec__vocab_table_mask(uint32_t count)
 /* Takes the memory of a vocabulary's indexes (text offsets, hash tables, lists of tokens) from an arena. */
 static specdec_result specdec__vocab_reserve_indexes(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
 {
-    v->token_table_mask = specdec__vocab_table_mask(v->count);
+    v->token_table_mask = specdec__vocab_hash_table_mask(v->count);
     v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
     v->end_tokens = SPECDEC__TAKE(arena, int32_t, SPECDEC__VOCAB_MAX_END_TOKENS);
     v->text_offset = SPECDEC__TAKE(arena, uint32_t, v->count);
     v->token_table = SPECDEC__TAKE(arena, uint32_t, v->token_table_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
     if (SPECDEC__VOCAB_IS_BPE(v->model)) {
-        v->merge_table_mask = specdec__vocab_table_mask(v->merge_count);
+        v->merge_table_mask = specdec__vocab_hash_table_mask(v->merge_count);
         v->merges = SPECDEC__TAKE(arena, uint32_t, (size_t)v->merge_count * 2);
         v->merge_table = SPECDEC__TAKE(arena, uint32_t, v->merge_table_mask + 1);
     }
@@ -18531,7 +18542,7 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
 static void specdec__vocab_add_end_token(specdec__vocab *v, int32_t id)
 {
     const struct specdec__vocab_known_text *row = id < 0 ? NULL
-                                                         : specdec__vocab_find_known_text(
+                                                         : specdec__vocab_find_known_token_text(
                                                                specdec__vocab_token_text(v, (uint32_t)id));
 
     if (id < 0 || specdec__vocab_is_end_token(v, id) || v->end_token_count == SPECDEC__VOCAB_MAX_END_TOKENS ||
@@ -18617,12 +18628,12 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     v->strips_space = specdec__vocab_is_phi3(gguf);
     result = specdec__vocab_read_pre_tokenizer(v, gguf, error);
     if (!result)
-        result = specdec__vocab_read_ids(v, gguf, error);
+        result = specdec__vocab_read_special_ids(v, gguf, error);
     if (!result)
         result = specdec__vocab_read_arrays(v, gguf, &source, error);
     if (result)
         return result;
-    specdec__vocab_scan_texts(v);
+    specdec__vocab_set_fields_from_texts(v);
     result = specdec__vocab_reserve_indexes(v, arena, error);
     if (result || !arena->base)
         return result;
@@ -18678,11 +18689,11 @@ static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const
     if (a->model != b->model)
         return SPECDEC__VOCAB_DIFFERENT;
     for (id = 0; id < longer->count; id++) {
-        const specdec__bytes text = specdec__vocab_next_text(longer, &at);
+        const specdec__bytes text = specdec__vocab_next_token_text(longer, &at);
 
         *first_different = id;
         if (id < shared) {
-            const specdec__bytes other = specdec__vocab_next_text(shorter, &other_at);
+            const specdec__bytes other = specdec__vocab_next_token_text(shorter, &other_at);
 
             if (!specdec__bytes_equal(text, (const char *)other.data, other.size))
                 return SPECDEC__VOCAB_DIFFERENT;
@@ -18784,7 +18795,7 @@ static uint32_t specdec__text_pair_merge_key(const specdec__text_merger *m, size
 }
 
 /* Returns that one of two offsets whose merge key is lower; of equal keys the left one. */
-SPECDEC__INLINE uint32_t specdec__text_lower_key_offset(const specdec__text_merger *m, uint32_t a, uint32_t b)
+SPECDEC__INLINE uint32_t specdec__text_offset_of_lower_key(const specdec__text_merger *m, uint32_t a, uint32_t b)
 {
     if (m->merge_key[a] != m->merge_key[b])
         return m->merge_key[a] < m->merge_key[b] ? a : b;
@@ -18798,7 +18809,7 @@ static void specdec__text_update_tournament_block(specdec__text_merger *m, size_
     uint32_t best = (uint32_t)at;
 
     for (end = end < m->stretch.length ? end : m->stretch.length; at < end; at++)
-        best = specdec__text_lower_key_offset(m, best, (uint32_t)at);
+        best = specdec__text_offset_of_lower_key(m, best, (uint32_t)at);
     m->tournament[m->blocks + block] = best;
 }
 
@@ -18810,7 +18821,8 @@ static void specdec__text_set_merge_key(specdec__text_merger *m, size_t at, uint
     m->merge_key[at] = key;
     specdec__text_update_tournament_block(m, at / SPECDEC__TEXT_MERGE_BLOCK);
     for (node /= 2; node; node /= 2)
-        m->tournament[node] = specdec__text_lower_key_offset(m, m->tournament[2 * node], m->tournament[2 * node + 1]);
+        m->tournament[node] = specdec__text_offset_of_lower_key(m, m->tournament[2 * node],
+                                                                m->tournament[2 * node + 1]);
 }
 
 /* Creates the first symbols of a stretch: bytes for byte-level BPE, else characters. */
@@ -18843,7 +18855,8 @@ static void specdec__text_create_symbols(specdec__text_merger *m)
     for (node = 0; node < m->blocks; node++)
         specdec__text_update_tournament_block(m, node);
     for (node = m->blocks - 1; node; node--)
-        m->tournament[node] = specdec__text_lower_key_offset(m, m->tournament[2 * node], m->tournament[2 * node + 1]);
+        m->tournament[node] = specdec__text_offset_of_lower_key(m, m->tournament[2 * node],
+                                                                m->tournament[2 * node + 1]);
 }
 
 /* Merges the two neighbouring symbols with the lowest merge key, until no two can be merged. */
@@ -18878,7 +18891,7 @@ static void specdec__text_append_byte_tokens(const specdec__text_merger *m, size
             spelled[0] = specdec__text_stretch_byte(&m->stretch, i);
             size = SPECDEC__VOCAB_IS_BYTES(m->vocab->model)
                        ? 1
-                       : specdec__text_spell_byte(m->vocab->model, spelled[0], spelled);
+                       : specdec__text_spell_byte_in_token(m->vocab->model, spelled[0], spelled);
             for (j = 0; j < size; j++)
                 if (m->vocab->byte_token[spelled[j]] < 0)
                     known = 0;
@@ -18892,7 +18905,7 @@ static void specdec__text_append_byte_tokens(const specdec__text_merger *m, size
 }
 
 /* Returns the number of bytes of scratch memory for merging a stretch of n bytes. */
-static size_t specdec__text_merge_scratch(size_t n)
+static size_t specdec__text_merge_scratch_bytes(size_t n)
 {
     return specdec__size_multiply(
         specdec__size_add(specdec__size_multiply(n, 3), (n / SPECDEC__TEXT_MERGE_BLOCK + 1) * 2), sizeof(uint32_t));
@@ -18916,10 +18929,10 @@ static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, co
             return SPECDEC_OK;
         }
     }
-    if (specdec__text_merge_scratch(n) > scratch_size)
+    if (specdec__text_merge_scratch_bytes(n) > scratch_size)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY,
                              "a word of %zu bytes needs %zu bytes of scratch, %zu are left",
-                             n, specdec__text_merge_scratch(n), scratch_size);
+                             n, specdec__text_merge_scratch_bytes(n), scratch_size);
     m.vocab = v;
     m.stretch = *run;
     m.symbol_bytes = scratch;
@@ -18953,11 +18966,11 @@ typedef struct specdec__tokenize_frame {
 
 /* Returns the bytes of scratch memory with which specdec__tokenize takes any text of `length` bytes: about 13 for each.
    Less is enough when the longest word (BPE) or the longest part without spaces (SPM) is shorter than the text. */
-static SPECDEC__UNUSED size_t specdec__tokenize_scratch(const specdec__vocab *v, size_t length)
+static SPECDEC__UNUSED size_t specdec__tokenize_scratch_bytes(const specdec__vocab *v, size_t length)
 {
     size_t frames = (v->special_count < length ? v->special_count : length) + 1;
 
-    return specdec__size_add(specdec__size_add(specdec__text_merge_scratch(specdec__size_add(length, 1)),
+    return specdec__size_add(specdec__size_add(specdec__text_merge_scratch_bytes(specdec__size_add(length, 1)),
                                                specdec__size_multiply(frames, sizeof(specdec__tokenize_frame))),
                              3 * sizeof(uint32_t)); /* for alignment */
 }
@@ -19084,9 +19097,10 @@ enum { SPECDEC__TOKENIZE_ADD_BOS = 32, SPECDEC__TOKENIZE_NO_BOS = 64 };
 
 /* Tokenizes a text, which may contain any bytes. flags: SPECDEC_TOKENIZE_... plain: a bit for each byte, 1: it is part
    of no control token; NULL: all bytes may be. *count: the number of tokens, at most 4 a byte and 5 more, also when it
-   is above capacity (BUFFER; then only the first ones are written). scratch: see specdec__tokenize_scratch; MEMORY when
-   it is too small. Takes n log n time. Implements SentencePiece (Kudo and Richardson 2018) and byte-level BPE (Radford
-   et al. 2019) as llama.cpp does; invalid UTF-8 counts as characters that are neither letter, number nor space. */
+   is above capacity (BUFFER; then only the first ones are written). scratch: see specdec__tokenize_scratch_bytes;
+   MEMORY when it is too small. Takes n log n time. Implements SentencePiece (Kudo and Richardson 2018) and byte-level
+   BPE (Radford et al. 2019) as llama.cpp does; invalid UTF-8 counts as characters that are neither letter, number nor
+   space. */
 static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v, const char *text, size_t length,
                                                         int flags, const unsigned char *plain, int32_t *tokens,
                                                         size_t capacity, size_t *count, void *scratch,
@@ -19130,8 +19144,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Converts a token's text to the bytes that it stands for: the inverse of specdec__text_spell_byte. Returns the number
-   of bytes; out may be NULL. model: SPECDEC__VOCAB_SPM to _BPE_OF_CHARACTERS. */
+/* Converts a token's text to the bytes that it stands for: the inverse of specdec__text_spell_byte_in_token. Returns
+   the number of bytes; out may be NULL. model: SPECDEC__VOCAB_SPM to _BPE_OF_CHARACTERS. */
 static size_t specdec__text_token_to_bytes(int model, specdec__bytes text, unsigned char *out)
 {
     size_t at = 0, count = 0;
@@ -19161,9 +19175,9 @@ static size_t specdec__text_token_to_bytes(int model, specdec__bytes text, unsig
 /* Writes the bytes that a token stands for to out[size]. Unknown and control tokens have none unless show_special is
    set. *needed: number of these bytes, at most v->longest_bytes; if it is above size, out is untouched (BUFFER). Error:
    ARGUMENT for an id outside the vocabulary. */
-static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab *v, int32_t id, int show_special,
-                                                           unsigned char *out, size_t size, size_t *needed,
-                                                           specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__token_write_bytes(const specdec__vocab *v, int32_t id, int show_special,
+                                                                 unsigned char *out, size_t size, size_t *needed,
+                                                                 specdec_error *error)
 {
     specdec__bytes text;
     int type, byte;
@@ -19203,12 +19217,12 @@ typedef struct specdec__text_decoder {
 } specdec__text_decoder;
 
 /* Initialises a decoder for a text. previous: the token in front of the first one to be decoded; -1: none. */
-static SPECDEC__UNUSED void specdec__text_decoder_begin(specdec__text_decoder *stream, const specdec__vocab *v,
+static SPECDEC__UNUSED void specdec__text_decoder_begin(specdec__text_decoder *decoder, const specdec__vocab *v,
                                                         int32_t previous, int show_special)
 {
-    memset(stream, 0, sizeof *stream);
-    stream->show_special = show_special;
-    stream->drop_space = previous < 0 || (uint32_t)previous >= v->count ||
+    memset(decoder, 0, sizeof *decoder);
+    decoder->show_special = show_special;
+    decoder->drop_space = previous < 0 || (uint32_t)previous >= v->count ||
                          specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous));
 }
 
@@ -19224,43 +19238,44 @@ static size_t specdec__text_incomplete_bytes(const unsigned char *text, size_t l
 }
 
 /* Decodes a token: writes *written bytes of text to out, for which v->longest_bytes + 3 bytes of room are always
-   enough. Bytes that cannot become valid UTF-8 are written as they are. Errors as specdec__token_bytes; a failed call
-   changes nothing. */
-static SPECDEC__UNUSED specdec_result specdec__text_decoder_push(specdec__text_decoder *stream, const specdec__vocab *v,
-                                                                 int32_t id, unsigned char *out, size_t size,
-                                                                 size_t *written, specdec_error *error)
+   enough. Bytes that cannot become valid UTF-8 are written as they are. Errors as specdec__token_write_bytes; a failed
+   call changes nothing. */
+static SPECDEC__UNUSED specdec_result specdec__text_decoder_push(specdec__text_decoder *decoder,
+                                                                 const specdec__vocab *v, int32_t id,
+                                                                 unsigned char *out, size_t size, size_t *written,
+                                                                 specdec_error *error)
 {
-    size_t held = (size_t)stream->held_count, count, incomplete;
+    size_t held = (size_t)decoder->held_count, count, incomplete;
     specdec_result result;
     int type;
 
     *written = 0;
     if (size < held)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are ready, there is room for %zu", held, size);
-    result = specdec__token_bytes(v, id, stream->show_special, out + held, size - held, &count, error);
+    result = specdec__token_write_bytes(v, id, decoder->show_special, out + held, size - held, &count, error);
     if (result)
         return result;
     type = specdec__vocab_token_type(v, (uint32_t)id);
-    if (stream->drop_space && !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && count && out[held] == ' ' &&
+    if (decoder->drop_space && !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && count && out[held] == ' ' &&
         !specdec__vocab_type_is_special(type) && type != SPECDEC__TOKEN_BYTE)
         memmove(out + held, out + held + 1, --count);
-    stream->drop_space = specdec__vocab_type_is_special(type);
-    memcpy(out, stream->held, held);
+    decoder->drop_space = specdec__vocab_type_is_special(type);
+    memcpy(out, decoder->held, held);
     count += held;
     incomplete = specdec__text_incomplete_bytes(out, count);
-    memcpy(stream->held, out + count - incomplete, incomplete);
-    stream->held_count = (int)incomplete;
+    memcpy(decoder->held, out + count - incomplete, incomplete);
+    decoder->held_count = (int)incomplete;
     *written = count - incomplete;
     return SPECDEC_OK;
 }
 
 /* Writes the bytes that the decoder still holds back, at most 3, to out. Returns their number. */
-static SPECDEC__UNUSED size_t specdec__text_decoder_end(specdec__text_decoder *stream, unsigned char out[3])
+static SPECDEC__UNUSED size_t specdec__text_decoder_end(specdec__text_decoder *decoder, unsigned char out[3])
 {
-    size_t count = (size_t)stream->held_count;
+    size_t count = (size_t)decoder->held_count;
 
-    memcpy(out, stream->held, count);
-    stream->held_count = 0;
+    memcpy(out, decoder->held, count);
+    decoder->held_count = 0;
     return count;
 }
 
@@ -19282,7 +19297,7 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__stop_scan {
     int count;                                    /* number of stop strings */
     int held_string;                              /* number of the stop string whose beginning is held back */
-    size_t held;                                  /* bytes held back */
+    size_t held;                                  /* bytes held back, as they may begin a stop string */
     int stopped;                                  /* 1 + the number of the stop string that was found; 0: none */
     size_t taken_bytes;                           /* bytes received from the beginning of the found stop string on */
     size_t bytes;                                 /* bytes of all stop strings together */
@@ -19395,7 +19410,7 @@ static SPECDEC__UNUSED specdec_result specdec__stop_push_bytes(specdec__stop_sca
 
 /* Writes the bytes that are held back to out, which has room for SPECDEC__STOP_MAX_BYTES, as the text ends without a
    stop string. Returns their number. */
-static SPECDEC__UNUSED size_t specdec__stop_end_text(specdec__stop_scan *scan, unsigned char *out)
+static SPECDEC__UNUSED size_t specdec__stop_write_held_bytes(specdec__stop_scan *scan, unsigned char *out)
 {
     size_t count = scan->held;
 
@@ -19452,7 +19467,7 @@ enum {
 /* How a family of models writes tool calls. */
 typedef struct specdec__calls {
     const char *name;  /* name of this way of writing calls, such as "hermes" */
-    int form, flags;   /* SPECDEC__CALLS_JSON to _CHANNEL; bits SPECDEC__CALLS_KEYED to _LINES */
+    int form, flags;   /* syntax of a call: SPECDEC__CALLS_JSON to _CHANNEL; its variants: bits CALLS_KEYED to _LINES */
     const char *texts; /* the marks of the family: SPECDEC__CALL_SECTION_BEGIN and so on */
 } specdec__calls;
 
@@ -19604,10 +19619,11 @@ static const specdec__thoughts specdec__thought_table[] = {
     {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
 
 /* A text of a row: SPECDEC__CALL_TEXT(row, BEGIN). NULL: the mark is not written. */
-#define SPECDEC__CALL_TEXT(row, NAME) specdec__row_text((row)->texts, SPECDEC__ROW_COLUMN(SPECDEC__CALL_##NAME), 0)
+#define SPECDEC__CALL_TEXT(row, NAME) \
+    specdec__row_text_of_column((row)->texts, SPECDEC__ROW_COLUMN(SPECDEC__CALL_##NAME), 0)
 
 /* Returns the row of specdec__call_table with a name; NULL: no row has it. */
-static const specdec__calls *specdec__answer_find_calls(const char *name)
+static const specdec__calls *specdec__answer_find_call_row_by_name(const char *name)
 {
     size_t i;
 
@@ -19618,7 +19634,7 @@ static const specdec__calls *specdec__answer_find_calls(const char *name)
 }
 
 /* Returns the row of specdec__thought_table with a name; NULL: no row has it. */
-static const specdec__thoughts *specdec__answer_find_thoughts(const char *name)
+static const specdec__thoughts *specdec__answer_find_thought_row_by_name(const char *name)
 {
     size_t i;
 
@@ -19690,7 +19706,7 @@ static uint64_t specdec__answer_argument_hash(uint64_t tool, const unsigned char
 }
 
 /* Returns the row of specdec__call_table by which a splitter reads tool calls; NULL: it reads none. */
-static const specdec__calls *specdec__answer_calls_row(const specdec_splitter *s)
+static const specdec__calls *specdec__answer_current_call_row(const specdec_splitter *s)
 {
     return (const specdec__calls *)s->calls;
 }
@@ -19834,7 +19850,7 @@ static void specdec__answer_begin_call(specdec_splitter *s, int state)
 
 /* Records where the constraint of a call begins: behind the mark (how = 1), or with the object of a call without mark
    (how = 2 + the index of its beginning). */
-static void specdec__answer_mark_constraint_start(specdec_splitter *s, int how)
+static void specdec__answer_record_constraint_start(specdec_splitter *s, int how)
 {
     s->started = how;
     s->since = 0;
@@ -19849,10 +19865,10 @@ static void specdec__answer_end_call(specdec_splitter *s)
 }
 
 /* Emits the name of the call that was collected; arguments follow. */
-static void specdec__answer_emit_name(specdec_splitter *s)
+static void specdec__answer_emit_call_name(specdec_splitter *s)
 {
     static const char path[] = "functions.";
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const specdec__calls *row = specdec__answer_current_call_row(s);
     int from = 0, end = s->noted;
 
     while (end && specdec__answer_is_space((unsigned char)s->note[end - 1]))
@@ -19927,13 +19943,13 @@ static int specdec__answer_read_quoted_byte(specdec_splitter *s, int c)
 
 /* Returns the role of a call's member by its name, which was collected: 1: name of the call, 2: arguments, 3: an object
    with both, 0: ignored. */
-static int specdec__answer_call_member_role(const specdec_splitter *s)
+static int specdec__answer_role_of_call_member(const specdec_splitter *s)
 {
     static const struct { const char *name; int role; } members[] = {
         {"name", 1}, {"tool_name", 1}, {"function", 3}, {"arguments", 2}, {"parameters", 2}, {"args", 2}};
     size_t i;
 
-    if (specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_KEYED)
+    if (specdec__answer_current_call_row(s)->flags & SPECDEC__CALLS_KEYED)
         return 2;
     for (i = 0; i < SPECDEC__COUNT(members); i++)
         if (strlen(members[i].name) == (size_t)s->noted && memcmp(members[i].name, s->note, (size_t)s->noted) == 0)
@@ -19996,14 +20012,14 @@ static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
         specdec__answer_collect_byte(s, c);
     } else if (s->phase == 1 && c == '"') {
         s->phase = 2;
-        if (specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_KEYED)
+        if (specdec__answer_current_call_row(s)->flags & SPECDEC__CALLS_KEYED)
             specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
     } else if (s->phase == 1) {
         s->flags = c == '\\' ? SPECDEC__ANSWER_AFTER_BACKSLASH : 0;
         if (c != '\\')
             specdec__answer_collect_byte(s, c);
     } else if (s->phase == 2 && c == ':') {
-        s->phase = 3 + specdec__answer_call_member_role(s);
+        s->phase = 3 + specdec__answer_role_of_call_member(s);
         s->depth = 0;
     } else if (s->phase == 0 && c == '"') {
         s->phase = 1;
@@ -20074,7 +20090,7 @@ static void specdec__answer_emit_argument_name(specdec_splitter *s)
     for (i = 0; i < size; i++)
         specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
     specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\": ");
-    specdec__answer_enter_state(s, SPECDEC__CALL_TEXT(specdec__answer_calls_row(s), VALUE_BEGIN)
+    specdec__answer_enter_state(s, SPECDEC__CALL_TEXT(specdec__answer_current_call_row(s), VALUE_BEGIN)
                                        ? SPECDEC__ANSWER_VALUE_BEGIN
                                                                              : SPECDEC__ANSWER_VALUE);
     s->flags = SPECDEC__ANSWER_NEEDS_COMMA;
@@ -20104,7 +20120,7 @@ static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
 
     if (!(s->flags & SPECDEC__ANSWER_VALUE_BEGUN)) {
         s->flags |= SPECDEC__ANSWER_VALUE_BEGUN;
-        if (c == '\n' && specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_LINES)
+        if (c == '\n' && specdec__answer_current_call_row(s)->flags & SPECDEC__CALLS_LINES)
             return;
     }
     if (s->phase == 0) { /* with known schemas, no string begins like an object or list */
@@ -20131,7 +20147,7 @@ static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
 }
 
 /* Ends an argument's value between marks; one of unknown kind is JSON if it parses as JSON, else a string. */
-static void specdec__answer_end_value(specdec_splitter *s)
+static void specdec__answer_end_argument_value(specdec_splitter *s)
 {
     int i;
 
@@ -20213,7 +20229,7 @@ static void specdec__answer_read_string_byte(specdec_splitter *s, int c)
 }
 
 /* Reads an opening (open = 1) or closing bracket of arguments in Python's or Gemma's syntax. dict = 1: of a dict. */
-static void specdec__answer_read_bracket(specdec_splitter *s, int open, int dict)
+static void specdec__answer_read_literal_bracket(specdec_splitter *s, int open, int dict)
 {
     if (open) {
         specdec__answer_emit_comma(s);
@@ -20236,7 +20252,7 @@ static void specdec__answer_read_bracket(specdec_splitter *s, int open, int dict
 /* Reads a byte of arguments in Python's or Gemma's syntax, outside strings. */
 static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
 {
-    const int python = specdec__answer_calls_row(s)->form == SPECDEC__CALLS_PYTHON;
+    const int python = specdec__answer_current_call_row(s)->form == SPECDEC__CALLS_PYTHON;
     const int member = s->flags & SPECDEC__ANSWER_MEMBER_NAME;
 
     if (python && (c == '"' || c == '\'')) {
@@ -20252,10 +20268,10 @@ static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
         specdec__answer_emit_literal_word(s);
         s->flags |= SPECDEC__ANSWER_NEEDS_COMMA | (s->stack >> s->depth & 1 ? SPECDEC__ANSWER_MEMBER_NAME : 0);
     } else if (c == '[' || c == '{' || (c == '(' && python)) {
-        specdec__answer_read_bracket(s, 1, c == '{');
+        specdec__answer_read_literal_bracket(s, 1, c == '{');
     } else if (c == ']' || c == '}' || (c == ')' && python)) {
         specdec__answer_emit_literal_word(s);
-        specdec__answer_read_bracket(s, 0, 0);
+        specdec__answer_read_literal_bracket(s, 0, 0);
     } else if (!specdec__answer_is_space(c)) {
         if (s->noted == SPECDEC__ANSWER_ARGUMENT_NAME_MOST && !member && /* a long number is handed out in parts */
             (s->flags & SPECDEC__ANSWER_VALUE_BEGUN || specdec__answer_collected_begins_json(s))) {
@@ -20272,7 +20288,7 @@ static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
 
 /* Returns the value behind a word of a Harmony message's header, up to a space or the next mark, and its number of
    bytes in *size; NULL: the word is absent. */
-static const char *specdec__answer_message_header_value(const specdec_splitter *s, const char *word, int *size)
+static const char *specdec__answer_harmony_header_value(const specdec_splitter *s, const char *word, int *size)
 {
     const int length = (int)strlen(word);
     int i;
@@ -20288,11 +20304,11 @@ static const char *specdec__answer_message_header_value(const specdec_splitter *
 }
 
 /* Decides by the header of a Harmony message, which has ended, what the message is: content, a thought or a call. */
-static void specdec__answer_end_message_header(specdec_splitter *s)
+static void specdec__answer_end_harmony_header(specdec_splitter *s)
 {
     int size = 0, channel_size = 0;
-    const char *to = specdec__answer_message_header_value(s, "to=functions.", &size);
-    const char *channel = specdec__answer_message_header_value(s, "<|channel|>", &channel_size);
+    const char *to = specdec__answer_harmony_header_value(s, "to=functions.", &size);
+    const char *channel = specdec__answer_harmony_header_value(s, "<|channel|>", &channel_size);
     const int thought = channel && channel_size == 8 && memcmp(channel, "analysis", 8) == 0;
 
     s->flags = 0;
@@ -20337,7 +20353,7 @@ static int specdec__answer_holds_only_space(const specdec_splitter *s)
 /* Enters the splitter's state behind a mark that begins a call or, if section = 1, all calls of the answer. */
 static void specdec__answer_enter_state_behind_mark(specdec_splitter *s, int section)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const specdec__calls *row = specdec__answer_current_call_row(s);
 
     if (section)
         specdec__answer_enter_state(s, SPECDEC__ANSWER_BETWEEN);
@@ -20346,7 +20362,7 @@ static void specdec__answer_enter_state_behind_mark(specdec_splitter *s, int sec
     else
         specdec__answer_begin_call(s, SPECDEC__ANSWER_NAME);
     if (!section)
-        specdec__answer_mark_constraint_start(s, 1);
+        specdec__answer_record_constraint_start(s, 1);
     s->flags = 0;
 }
 
@@ -20355,9 +20371,9 @@ static const char *const specdec__answer_unmarked_call_beginnings[] = {
     "{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
 
 /* Reads content or a thought from the held bytes, and looks for marks in it. */
-static void specdec__answer_read_text(specdec_splitter *s)
+static void specdec__answer_read_content_or_thought(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const specdec__calls *row = specdec__answer_current_call_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
     const int inside = s->flags & SPECDEC__ANSWER_IN_THOUGHT,
               bare = row && row->flags & SPECDEC__CALLS_BARE && s->flags & SPECDEC__ANSWER_ONLY_SPACE;
@@ -20394,7 +20410,7 @@ static void specdec__answer_read_text(specdec_splitter *s)
         } else {
             memcpy(begun, marks[found], strlen(marks[found]) + 1);
             specdec__answer_begin_call(s, SPECDEC__ANSWER_OBJECT);
-            specdec__answer_mark_constraint_start(s, found - 6);
+            specdec__answer_record_constraint_start(s, found - 6);
             s->stack = 0;
             for (i = 1; begun[i]; i++)
                 specdec__answer_read_object_byte(s, (unsigned char)begun[i]);
@@ -20406,7 +20422,7 @@ static void specdec__answer_read_text(specdec_splitter *s)
    content. */
 static void specdec__answer_read_between_calls(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const specdec__calls *row = specdec__answer_current_call_row(s);
     const int list = row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON;
     const char *marks[4];
     int found, c;
@@ -20434,14 +20450,14 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
             specdec__answer_remove_first_held_byte(s);
         } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
             if (!s->started) { /* the next object of a list */
-                specdec__answer_mark_constraint_start(s, 1);
+                specdec__answer_record_constraint_start(s, 1);
                 s->since = 1;
             }
             specdec__answer_begin_call(s, SPECDEC__ANSWER_OBJECT);
             s->stack = 0;
         } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || ((c | 32) >= 'a' && (c | 32) <= 'z'))) {
             if (!s->started) {
-                specdec__answer_mark_constraint_start(s, 1);
+                specdec__answer_record_constraint_start(s, 1);
                 s->since = 1;
             }
             specdec__answer_begin_call(s, SPECDEC__ANSWER_NAME);
@@ -20450,7 +20466,7 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
             s->state = SPECDEC__ANSWER_TEXT;
             s->flags = SPECDEC__ANSWER_SKIP_SPACE;
             s->started = 0;
-            specdec__answer_read_text(s);
+            specdec__answer_read_content_or_thought(s);
         }
     }
 }
@@ -20473,9 +20489,9 @@ static void specdec__answer_turn_call_into_text(specdec_splitter *s)
 }
 
 /* Reads the name of a call, up to the mark behind it, from the held bytes. */
-static void specdec__answer_read_name(specdec_splitter *s)
+static void specdec__answer_read_call_name(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const specdec__calls *row = specdec__answer_current_call_row(s);
     const char *marks[2];
     int found, c;
 
@@ -20490,7 +20506,7 @@ static void specdec__answer_read_name(specdec_splitter *s)
         if (!*marks[0] && s->noted && (specdec__answer_is_space(c) || c == '<')) {
             char next = (char)c;
 
-            specdec__answer_emit_name(s);
+            specdec__answer_emit_call_name(s);
             s->hold[0] = next;
             s->held = 1;
             return;
@@ -20501,7 +20517,7 @@ static void specdec__answer_read_name(specdec_splitter *s)
         if (found == 0 && !s->noted) {
             specdec__answer_turn_call_into_text(s);
         } else if (found == 0) {
-            specdec__answer_emit_name(s);
+            specdec__answer_emit_call_name(s);
         } else if (found == 1) {
             s->held = s->noted = 0;
         } else if (!specdec__answer_collect_byte(s, specdec__answer_remove_first_held_byte(s))) {
@@ -20517,7 +20533,7 @@ static void specdec__answer_read_name(specdec_splitter *s)
 /* Reads names and values of arguments, and the marks around them, from the held bytes. */
 static void specdec__answer_read_argument_pairs(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const specdec__calls *row = specdec__answer_current_call_row(s);
     const char *marks[2];
     char line[48];
     int found, space = s->state == SPECDEC__ANSWER_PAIRS || s->state == SPECDEC__ANSWER_VALUE_BEGIN;
@@ -20557,7 +20573,7 @@ static void specdec__answer_read_argument_pairs(specdec_splitter *s)
         } else if (s->state == SPECDEC__ANSWER_VALUE_BEGIN) {
             s->state = SPECDEC__ANSWER_VALUE;
         } else {
-            specdec__answer_end_value(s);
+            specdec__answer_end_argument_value(s);
         }
         return;
     }
@@ -20566,7 +20582,7 @@ static void specdec__answer_read_argument_pairs(specdec_splitter *s)
 /* Reads arguments in Python's or Gemma's syntax from the held bytes; Gemma's strings stand between marks. */
 static void specdec__answer_read_literal_arguments(specdec_splitter *s)
 {
-    const char *quote = SPECDEC__CALL_TEXT(specdec__answer_calls_row(s), VALUE_BEGIN);
+    const char *quote = SPECDEC__CALL_TEXT(specdec__answer_current_call_row(s), VALUE_BEGIN);
     int fits;
 
     while (s->held && s->state == SPECDEC__ANSWER_LITERAL) {
@@ -20607,7 +20623,7 @@ static void specdec__answer_read_json_arguments(specdec_splitter *s)
 }
 
 /* Reads headers and texts of Harmony messages (gpt-oss) from the held bytes. */
-static void specdec__answer_read_messages(specdec_splitter *s)
+static void specdec__answer_read_harmony_messages(specdec_splitter *s)
 {
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
@@ -20635,7 +20651,7 @@ static void specdec__answer_read_messages(specdec_splitter *s)
                     specdec__answer_update_string_flags(s, c);
             } else if (specdec__answer_collect_byte(s, c)) {
                 if (s->noted >= 13 && memcmp(s->note + s->noted - 13, "to=functions.", 13) == 0)
-                    specdec__answer_mark_constraint_start(s, 1);
+                    specdec__answer_record_constraint_start(s, 1);
             } else {
                 specdec__answer_emit_bytes(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* the message has no
                                                                                              header */
@@ -20647,7 +20663,7 @@ static void specdec__answer_read_messages(specdec_splitter *s)
         }
         s->held = 0;
         if (!found && s->state == SPECDEC__ANSWER_HEADER) {
-            specdec__answer_end_message_header(s);
+            specdec__answer_end_harmony_header(s);
         } else if (found) {
             if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL && found != 1)
                 specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
@@ -20661,13 +20677,13 @@ static void specdec__answer_read_messages(specdec_splitter *s)
 static void specdec__answer_process_held_bytes(specdec_splitter *s)
 {
     switch (s->state) {
-    case SPECDEC__ANSWER_TEXT: specdec__answer_read_text(s); break;
+    case SPECDEC__ANSWER_TEXT: specdec__answer_read_content_or_thought(s); break;
     case SPECDEC__ANSWER_BETWEEN: specdec__answer_read_between_calls(s); break;
     case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_remove_first_held_byte(s)); break;
-    case SPECDEC__ANSWER_NAME: specdec__answer_read_name(s); break;
+    case SPECDEC__ANSWER_NAME: specdec__answer_read_call_name(s); break;
     case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_json_arguments(s); break;
     case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literal_arguments(s); break;
-    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_read_messages(s); break;
+    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_read_harmony_messages(s); break;
     default: specdec__answer_read_argument_pairs(s); break;
     }
 }
@@ -20752,7 +20768,7 @@ static int specdec__answer_mark_contains_token(const char *mark, specdec__bytes 
 /* Does the text of a control token occur in the marks that a splitter looks for, so that it must be shown? */
 static SPECDEC__UNUSED int specdec__answer_marks_contain_token(const specdec_splitter *s, specdec__bytes token)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const specdec__calls *row = specdec__answer_current_call_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
     const char *text;
     int shows = 0, i;
@@ -21141,7 +21157,7 @@ static void specdec__template_copy_marks(const specdec__template *t, unsigned ch
    is complete. */
 
 /* Appends bytes with their marks (which of them come from messages) to the string that is being built. */
-static void specdec__template_append(specdec__template *t, const void *from, size_t size)
+static void specdec__template_append_bytes(specdec__template *t, const void *from, size_t size)
 {
     specdec__template_count_work(t, size);
     if (t->failed || !size)
@@ -21158,7 +21174,7 @@ static void specdec__template_append(specdec__template *t, const void *from, siz
 /* Appends a terminated string to the string that is being built; its bytes are not marked. */
 static void specdec__template_append_text(specdec__template *t, const char *text)
 {
-    specdec__template_append(t, text, strlen(text));
+    specdec__template_append_bytes(t, text, strlen(text));
 }
 
 /* Appends bytes to the string that is being built; marked = 1: they come from a message, 0: from the template. */
@@ -21167,7 +21183,7 @@ static void specdec__template_append_marked(specdec__template *t, const void *fr
     const size_t at = t->used;
     size_t i;
 
-    specdec__template_append(t, from, size);
+    specdec__template_append_bytes(t, from, size);
     for (i = at; i < t->used; i++)
         specdec__template_set_bit(t->marks, i, marked);
 }
@@ -21195,8 +21211,8 @@ static specdec__template_value specdec__template_concatenate_strings(specdec__te
     const size_t from = behind ? specdec__template_memory_offset(t, a->as.data) : t->used;
 
     if (!behind)
-        specdec__template_append(t, a->as.data, a->size);
-    specdec__template_append(t, b->as.data, b->size);
+        specdec__template_append_bytes(t, a->as.data, a->size);
+    specdec__template_append_bytes(t, b->as.data, b->size);
     return specdec__template_finish_string(t, from);
 }
 
@@ -21451,7 +21467,7 @@ typedef struct specdec__template_write_form {
 } specdec__template_write_form;
 
 /* Returns the default form of Python's repr or (json = 1) json.dumps. */
-static specdec__template_write_form specdec__template_default_form(int json)
+static specdec__template_write_form specdec__template_default_write_form(int json)
 {
     specdec__template_write_form form;
 
@@ -21475,7 +21491,7 @@ static void specdec__template_append_integer(specdec__template *t, int64_t numbe
     while (left /= 10);
     if (number < 0)
         digits[--at] = '-';
-    specdec__template_append(t, digits + at, sizeof digits - at);
+    specdec__template_append_bytes(t, digits + at, sizeof digits - at);
 }
 
 /* Appends an escape, such as \u, with `digits` hexadecimal digits of a code point, to the string that is being
@@ -21484,7 +21500,7 @@ static void specdec__template_append_escape(specdec__template *t, const char *es
 {
     specdec__template_append_text(t, escape);
     while (digits-- > 0)
-        specdec__template_append(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
+        specdec__template_append_bytes(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
 }
 
 /* Does Python's repr escape a code point? Unicode's classes Cc, Cf, Zl, Zp, Zs and Co, as far as they matter. */
@@ -21506,7 +21522,7 @@ static void specdec__template_append_quoted(specdec__template *t, const specdec_
 
     if (known || (!form->json && code == (uint32_t)quote)) {
         escape[1] = !known ? (char)quote : form->json ? json_names[known - json] : repr_names[known - repr];
-        specdec__template_append(t, escape, 2);
+        specdec__template_append_bytes(t, escape, 2);
     } else if (form->json ? code < 32 || (form->ascii_only && code > 126) : specdec__template_is_unprintable(code)) {
         if (form->json && code > 0xffff) {
             specdec__template_append_escape(t, "\\u", 0xd800 + ((code - 0x10000) >> 10), 4);
@@ -21517,7 +21533,7 @@ static void specdec__template_append_quoted(specdec__template *t, const specdec_
             specdec__template_append_escape(t, "\\x", code, 2);
         }
     } else {
-        specdec__template_append(t, at, size);
+        specdec__template_append_bytes(t, at, size);
     }
 }
 
@@ -21532,7 +21548,7 @@ static void specdec__template_append_quoted_string(specdec__template *t, const s
     const char mark = (char)quote;
     size_t at, size, plain, from, i;
 
-    specdec__template_append(t, &mark, 1);
+    specdec__template_append_bytes(t, &mark, 1);
     for (at = 0; at < string->size && !t->failed; at += size) {
         for (plain = at; plain < string->size; plain++) {
             const int c = (unsigned char)text[plain];
@@ -21542,7 +21558,7 @@ static void specdec__template_append_quoted_string(specdec__template *t, const s
         }
         size = plain - at;
         if (size) {
-            specdec__template_append(t, text + at, size);
+            specdec__template_append_bytes(t, text + at, size);
             continue;
         }
         size = specdec__template_character_bytes(text, string->size, at);
@@ -21552,7 +21568,7 @@ static void specdec__template_append_quoted_string(specdec__template *t, const s
         for (i = from; i < t->used && place != SIZE_MAX; i++)
             specdec__template_set_bit(t->marks, i, specdec__template_get_bit(t->marks, place + at));
     }
-    specdec__template_append(t, &mark, 1);
+    specdec__template_append_bytes(t, &mark, 1);
 }
 
 /* ---- Doubles: the shortest decimal number that is nearest to the double, as Python's repr writes. */
@@ -21562,7 +21578,7 @@ enum { SPECDEC__TEMPLATE_DOUBLE_WORDS = 90, SPECDEC__TEMPLATE_DOUBLE_DIGITS = 9 
 
 /* Writes mantissa * 2^exponent exactly as SPECDEC__TEMPLATE_DOUBLE_DIGITS decimal digits; for a negative exponent the
    number is multiplied by 10^-exponent. */
-static void specdec__template_expand_double(uint64_t mantissa, int exponent, char *digits)
+static void specdec__template_write_double_digits(uint64_t mantissa, int exponent, char *digits)
 {
     uint32_t word[SPECDEC__TEMPLATE_DOUBLE_WORDS]; /* 9 decimal digits each, the lowest first */
     const uint32_t factor = exponent < 0 ? 5 : 2;
@@ -21623,9 +21639,9 @@ static int specdec__template_shortest_digits(double number, char *room, char *ou
     bound = !mantissa && exponent > 1; /* the next double below is only half as far away */
     mantissa |= exponent ? 1ull << 52 : 0;
     exponent = (exponent ? exponent : 1) - 1075 - 2;
-    specdec__template_expand_double(4 * mantissa - (bound ? 1 : 2), exponent, low);
-    specdec__template_expand_double(4 * mantissa, exponent, exact);
-    specdec__template_expand_double(4 * mantissa + 2, exponent, high);
+    specdec__template_write_double_digits(4 * mantissa - (bound ? 1 : 2), exponent, low);
+    specdec__template_write_double_digits(4 * mantissa, exponent, exact);
+    specdec__template_write_double_digits(4 * mantissa + 2, exponent, high);
     while (exact[first] == '0')
         first++;
     while (!fits && count < 17) {
@@ -21667,16 +21683,16 @@ static void specdec__template_append_double(specdec__template *t, double number,
     if (number < 0 || (!(number > 0) && 1 / number < 0))
         specdec__template_append_text(t, "-");
     if (point > 16 || point < -3) {
-        specdec__template_append(t, digits, 1);
+        specdec__template_append_bytes(t, digits, 1);
         specdec__template_append_text(t, count > 1 ? "." : "");
-        specdec__template_append(t, digits + 1, (size_t)count - 1);
+        specdec__template_append_bytes(t, digits + 1, (size_t)count - 1);
         specdec__template_append_text(t, point > 0 ? "e+" : "e-");
         point = point > 0 ? point - 1 : 1 - point;
         exponent[0] = (char)('0' + point / 10 % 10);
         exponent[1] = (char)('0' + point % 10);
         if (point > 99)
             specdec__template_append_integer(t, point / 100);
-        specdec__template_append(t, exponent, 2);
+        specdec__template_append_bytes(t, exponent, 2);
         return;
     }
     if (point <= 0)
@@ -21686,7 +21702,7 @@ static void specdec__template_append_double(specdec__template *t, double number,
     for (i = 0; i < count || i <= point; i++) {
         if (i == point && point > 0)
             specdec__template_append_text(t, ".");
-        specdec__template_append(t, i < count ? digits + i : "0", 1);
+        specdec__template_append_bytes(t, i < count ? digits + i : "0", 1);
     }
 }
 
@@ -21700,10 +21716,11 @@ typedef struct specdec__template_write_level {
 } specdec__template_write_level;
 
 /* Appends a string `times` times to the string that is being built. */
-static void specdec__template_append_times(specdec__template *t, const specdec__template_value *string, int64_t times)
+static void specdec__template_append_repeated(specdec__template *t, const specdec__template_value *string,
+                                              int64_t times)
 {
     while (times-- > 0 && string->size && !t->failed)
-        specdec__template_append(t, string->as.data, string->size);
+        specdec__template_append_bytes(t, string->as.data, string->size);
 }
 
 /* Appends a line end and the indentation of a level to the string that is being built. */
@@ -21715,14 +21732,14 @@ static void specdec__template_append_line_end(specdec__template *t, const specde
         return;
     specdec__template_append_text(t, "\n");
     if (form->indent_text.size)
-        specdec__template_append_times(t, &form->indent_text, level);
+        specdec__template_append_repeated(t, &form->indent_text, level);
     else
-        specdec__template_append_times(t, &space, (int64_t)form->indent * level);
+        specdec__template_append_repeated(t, &space, (int64_t)form->indent * level);
 }
 
 /* Returns the opening (index 0) or closing (1) bracket with which a list, tuple or dict is written. */
-static const char *specdec__template_list_bracket(const specdec__template_write_form *form,
-                                                  const specdec__template_value *value, int index)
+static const char *specdec__template_bracket_of_collection(const specdec__template_write_form *form,
+                                                           const specdec__template_value *value, int index)
 {
     switch (value->kind) {
     case SPECDEC__TEMPLATE_DICT: return index ? "}" : "{";
@@ -21805,17 +21822,17 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
         } else {
             level[depth].value = *value;
             level[depth++].next_item = 0;
-            specdec__template_append_text(t, specdec__template_list_bracket(form, value, 0));
+            specdec__template_append_text(t, specdec__template_bracket_of_collection(form, value, 0));
         }
         while (depth && level[depth - 1].next_item == level[depth - 1].value.size && !t->failed) {
             if (level[--depth].next_item)
                 specdec__template_append_line_end(t, form, depth);
-            specdec__template_append_text(t, specdec__template_list_bracket(form, &level[depth].value, 1));
+            specdec__template_append_text(t, specdec__template_bracket_of_collection(form, &level[depth].value, 1));
         }
         if (!depth || t->failed)
             return;
         if (level[depth - 1].next_item)
-            specdec__template_append(t, form->item_separator.as.data, form->item_separator.size);
+            specdec__template_append_bytes(t, form->item_separator.as.data, form->item_separator.size);
         specdec__template_append_line_end(t, form, depth);
         value = specdec__template_list_items(&level[depth - 1].value);
         if (level[depth - 1].value.kind == SPECDEC__TEMPLATE_DICT) {
@@ -21823,7 +21840,7 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
                                                   level[depth - 1].next_item ? level[depth - 1].name : NULL);
             level[depth - 1].name = value;
             specdec__template_append_single_value(t, value, form, 1);
-            specdec__template_append(t, form->name_separator.as.data, form->name_separator.size);
+            specdec__template_append_bytes(t, form->name_separator.as.data, form->name_separator.size);
             value++;
         } else {
             value += level[depth - 1].next_item;
@@ -21835,7 +21852,7 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
 /* Returns a value converted to a string, as by Python's str. */
 static specdec__template_value specdec__template_to_string(specdec__template *t, const specdec__template_value *value)
 {
-    const specdec__template_write_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_write_form(0);
     const size_t from = t->used;
 
     if (value->kind == SPECDEC__TEMPLATE_STRING)
@@ -22035,7 +22052,7 @@ static specdec__template_value specdec__template_change_case(specdec__template *
             specdec__template_append_marked(t, to == SPECDEC__TEMPLATE_TO_UPPER ? "SS" : "Ss", 2,
                                             place != SIZE_MAX && specdec__template_get_bit(t->marks, place));
         else if (cased == code)
-            specdec__template_append(t, text + at, size);
+            specdec__template_append_bytes(t, text + at, size);
         else
             specdec__template_append_marked(t, bytes, specdec__json_encode_utf8(cased, bytes),
                                             place != SIZE_MAX && specdec__template_get_bit(t->marks, place));
@@ -22112,19 +22129,19 @@ static specdec__template_value specdec__template_replace_string(specdec__templat
         found = specdec__template_find_string(self, at, old);
         if (found > self->size)
             break;
-        specdec__template_append(t, specdec__template_string_bytes(self) + at, found - at);
-        specdec__template_append(t, by->as.data, by->size);
+        specdec__template_append_bytes(t, specdec__template_string_bytes(self) + at, found - at);
+        specdec__template_append_bytes(t, by->as.data, by->size);
         at = found + old->size;
         if (!old->size) { /* an empty string occurs between all characters */
             if (found == self->size)
                 break;
             size = specdec__template_character_bytes(specdec__template_string_bytes(self), self->size, found);
-            specdec__template_append(t, specdec__template_string_bytes(self) + found, size);
+            specdec__template_append_bytes(t, specdec__template_string_bytes(self) + found, size);
             at = found + size;
         }
     }
     if (at < self->size)
-        specdec__template_append(t, specdec__template_string_bytes(self) + at, self->size - at);
+        specdec__template_append_bytes(t, specdec__template_string_bytes(self) + at, self->size - at);
     specdec__template_count_work(t, self->size);
     return specdec__template_finish_string(t, from);
 }
@@ -22241,7 +22258,7 @@ static specdec__template_value specdec__template_method_split(specdec__template 
 
 /* Returns the byte offset at which the line that begins at offset `at` of a string ends; *next: the beginning of the
    next line. */
-static size_t specdec__template_line_end(const specdec__template_value *self, size_t at, size_t *next)
+static size_t specdec__template_offset_of_line_end(const specdec__template_value *self, size_t at, size_t *next)
 {
     const char *text = specdec__template_string_bytes(self);
 
@@ -22270,11 +22287,11 @@ static specdec__template_value specdec__template_method_splitlines(specdec__temp
 
     (void)unused;
     for (at = 0; at < self->size; at = next, count++)
-        specdec__template_line_end(self, at, &next);
+        specdec__template_offset_of_line_end(self, at, &next);
     specdec__template_count_work(t, 2 * (size_t)self->size);
     out = specdec__template_new_list(t, count);
     for (at = 0, count = 0; out && at < self->size; at = next, count++) {
-        end = specdec__template_line_end(self, at, &next);
+        end = specdec__template_offset_of_line_end(self, at, &next);
         out[count] = specdec__template_substring(self, at, keep ? next : end);
     }
     return specdec__template_list_value(out, count);
@@ -22335,7 +22352,7 @@ static specdec__template_value specdec__template_method_find(specdec__template *
 static specdec__template_value specdec__template_join_list(specdec__template *t, const specdec__template_value *list,
                                                            const specdec__template_value *between, int any)
 {
-    const specdec__template_write_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_write_form(0);
     const size_t from = t->used;
     size_t i;
 
@@ -22343,9 +22360,9 @@ static specdec__template_value specdec__template_join_list(specdec__template *t,
         const specdec__template_value *item = specdec__template_list_items(list) + i;
 
         if (i)
-            specdec__template_append(t, between->as.data, between->size);
+            specdec__template_append_bytes(t, between->as.data, between->size);
         if (item->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, item->as.data, item->size);
+            specdec__template_append_bytes(t, item->as.data, item->size);
         else if (!any)
             specdec__template_fail(t, "it joins what are no strings");
         else if (item->kind != SPECDEC__TEMPLATE_UNDEFINED)
@@ -22367,8 +22384,9 @@ static specdec__template_value specdec__template_method_join(specdec__template *
 }
 
 /* Methods lower, upper, capitalize, title, swapcase of a string: the string in another case. */
-static specdec__template_value specdec__template_method_case(specdec__template *t, const specdec__template_value *self,
-                                                             const specdec__template_call *call, int to)
+static specdec__template_value specdec__template_method_change_case(specdec__template *t,
+                                                                    const specdec__template_value *self,
+                                                                    const specdec__template_call *call, int to)
 {
     (void)call;
     return specdec__template_change_case(t, self, to);
@@ -22455,10 +22473,10 @@ static specdec__template_value specdec__template_method_pad_to_width(specdec__te
 
     if (left <= 0)
         return *self;
-    specdec__template_append(t, self->as.data, (size_t)sign);
-    specdec__template_append_times(t, &fill, before);
-    specdec__template_append(t, specdec__template_string_bytes(self) + sign, self->size - (size_t)sign);
-    specdec__template_append_times(t, &fill, left - before);
+    specdec__template_append_bytes(t, self->as.data, (size_t)sign);
+    specdec__template_append_repeated(t, &fill, before);
+    specdec__template_append_bytes(t, specdec__template_string_bytes(self) + sign, self->size - (size_t)sign);
+    specdec__template_append_repeated(t, &fill, left - before);
     return specdec__template_finish_string(t, from);
 }
 
@@ -22467,7 +22485,7 @@ static specdec__template_value specdec__template_method_format(specdec__template
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int unused)
 {
-    const specdec__template_write_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_write_form(0);
     const char *text = specdec__template_string_bytes(self);
     const size_t from = t->used;
     size_t at, end;
@@ -22479,7 +22497,7 @@ static specdec__template_value specdec__template_method_format(specdec__template
         int i, number = 0;
 
         if ((text[at] != '{' && text[at] != '}') || (at + 1 < self->size && text[at + 1] == text[at])) {
-            specdec__template_append(t, text + at, 1);
+            specdec__template_append_bytes(t, text + at, 1);
             at += text[at] == '{' || text[at] == '}';
             continue;
         }
@@ -22496,7 +22514,7 @@ static specdec__template_value specdec__template_method_format(specdec__template
         if (text[at] == '}' || end >= self->size || !value)
             return specdec__template_fail(t, "a field of a format is not known");
         if (value->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, value->as.data, value->size);
+            specdec__template_append_bytes(t, value->as.data, value->size);
         else if (value->kind != SPECDEC__TEMPLATE_UNDEFINED)
             specdec__template_append_value(t, value, &form);
         at = end;
@@ -22530,8 +22548,9 @@ static specdec__template_value specdec__template_dict_view(specdec__template *t,
 }
 
 /* Methods keys (what = 0), values (1), items (2) of a dict: a view of it. */
-static specdec__template_value specdec__template_method_view(specdec__template *t, const specdec__template_value *self,
-                                                             const specdec__template_call *call, int what)
+static specdec__template_value specdec__template_method_dict_view(specdec__template *t,
+                                                                  const specdec__template_value *self,
+                                                                  const specdec__template_call *call, int what)
 {
     (void)call;
     return specdec__template_dict_view(t, self, what);
@@ -22582,9 +22601,10 @@ static specdec__template_value specdec__template_method_list_index(specdec__temp
 }
 
 /* Methods that would change a value: each call is an error, as the sandbox is immutable. */
-static specdec__template_value specdec__template_method_refused(specdec__template *t,
-                                                                const specdec__template_value *self,
-                                                                const specdec__template_call *call, int unused)
+static specdec__template_value specdec__template_method_fail_as_immutable(specdec__template *t,
+                                                                          const specdec__template_value *self,
+                                                                          const specdec__template_call *call,
+                                                                          int unused)
 {
     (void)self;
     (void)call;
@@ -22602,10 +22622,10 @@ typedef struct specdec__template_method {
 } specdec__template_method;
 
 /* Kinds of values that have a method: bits of specdec__template_method.kinds. */
-#define SPECDEC__TEMPLATE_KINDS_STRING (1 << SPECDEC__TEMPLATE_STRING)
-#define SPECDEC__TEMPLATE_KINDS_LIST   (1 << SPECDEC__TEMPLATE_LIST)
-#define SPECDEC__TEMPLATE_KINDS_LIST_TUPLE  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
-#define SPECDEC__TEMPLATE_KINDS_DICT   (1 << SPECDEC__TEMPLATE_DICT)
+#define SPECDEC__TEMPLATE_KINDS_STRING (1 << SPECDEC__TEMPLATE_STRING) /* a method of strings */
+#define SPECDEC__TEMPLATE_KINDS_LIST (1 << SPECDEC__TEMPLATE_LIST)     /* a method of lists */
+#define SPECDEC__TEMPLATE_KINDS_LIST_TUPLE (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE) /* of both */
+#define SPECDEC__TEMPLATE_KINDS_DICT (1 << SPECDEC__TEMPLATE_DICT)     /* a method of dicts */
 
 /* All methods by name and kind of value. */
 static const specdec__template_method specdec__template_methods[] = {
@@ -22618,12 +22638,12 @@ static const specdec__template_method specdec__template_methods[] = {
     {"startswith", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_startswith},
     {"endswith", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_startswith},
     {"replace", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_replace},
-    {"lower", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
-    {"casefold", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
-    {"upper", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_UPPER, specdec__template_method_case},
-    {"capitalize", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_method_case},
-    {"title", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_TITLE, specdec__template_method_case},
-    {"swapcase", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_SWAPPED, specdec__template_method_case},
+    {"lower", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_change_case},
+    {"casefold", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_change_case},
+    {"upper", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_UPPER, specdec__template_method_change_case},
+    {"capitalize", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_method_change_case},
+    {"title", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_TITLE, specdec__template_method_change_case},
+    {"swapcase", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_SWAPPED, specdec__template_method_change_case},
     {"find", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_find},
     {"rfind", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_find},
     {"index", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_find},
@@ -22648,29 +22668,30 @@ static const specdec__template_method specdec__template_methods[] = {
     {"zfill", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_pad_to_width},
     {"format", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_format},
     {"get", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_get},
-    {"keys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_view},
-    {"values", SPECDEC__TEMPLATE_KINDS_DICT, 1, specdec__template_method_view},
-    {"items", SPECDEC__TEMPLATE_KINDS_DICT, 2, specdec__template_method_view},
+    {"keys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_dict_view},
+    {"values", SPECDEC__TEMPLATE_KINDS_DICT, 1, specdec__template_method_dict_view},
+    {"items", SPECDEC__TEMPLATE_KINDS_DICT, 2, specdec__template_method_dict_view},
     {"copy", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_copy},
     {"index", SPECDEC__TEMPLATE_KINDS_LIST_TUPLE, 0, specdec__template_method_list_index},
     {"count", SPECDEC__TEMPLATE_KINDS_LIST_TUPLE, 1, specdec__template_method_list_index},
-    {"pop", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
-    {"clear", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
-    {"update", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
-    {"setdefault", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
-    {"popitem", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
-    {"fromkeys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
-    {"append", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
-    {"extend", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
-    {"insert", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
-    {"remove", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
-    {"reverse", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
-    {"sort", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused}};
+    {"pop", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_fail_as_immutable},
+    {"clear", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0,
+     specdec__template_method_fail_as_immutable},
+    {"update", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_fail_as_immutable},
+    {"setdefault", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_fail_as_immutable},
+    {"popitem", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_fail_as_immutable},
+    {"fromkeys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_fail_as_immutable},
+    {"append", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_fail_as_immutable},
+    {"extend", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_fail_as_immutable},
+    {"insert", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_fail_as_immutable},
+    {"remove", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_fail_as_immutable},
+    {"reverse", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_fail_as_immutable},
+    {"sort", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_fail_as_immutable}};
 
 /* ---- Attributes and items. */
 
 /* Returns an undefined value that keeps its name, for error texts. */
-static specdec__template_value specdec__template_undefined_name(const specdec__template_value *name)
+static specdec__template_value specdec__template_undefined_value_of_name(const specdec__template_value *name)
 {
     specdec__template_value out = specdec__template_undefined_value();
 
@@ -22705,7 +22726,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
             *own = *self;
             return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, own, i);
         }
-    return specdec__template_undefined_name(name);
+    return specdec__template_undefined_value_of_name(name);
 }
 
 /* Returns the attribute of Jinja's `loop` with a name, such as loop.index; undefined: it has none. */
@@ -22734,7 +22755,7 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
         return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->as.data,
                                              specdec__template_string_equals(name, "cycle") ? UINT32_MAX
                                                                                             : UINT32_MAX - 1);
-    return specdec__template_undefined_name(name);
+    return specdec__template_undefined_value_of_name(name);
 }
 
 /* Returns what Jinja looks up in a value by a name: for a.b a method, then a member; for a['b'] (items = 1) a member,
@@ -22755,13 +22776,13 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
             return *found;
     }
     if (name->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_undefined_name(name);
+        return specdec__template_undefined_value_of_name(name);
     if (self->kind == SPECDEC__TEMPLATE_NAMESPACE) {
         for (binding = ((const specdec__template_scope *)self->as.data)->first_binding; binding;
              binding = binding->next)
             if (binding->name.size == name->size && memcmp(binding->name.as.data, name->as.data, name->size) == 0)
                 return binding->value;
-        return specdec__template_undefined_name(name);
+        return specdec__template_undefined_value_of_name(name);
     }
     if (self->kind == SPECDEC__TEMPLATE_LOOP)
         return specdec__template_loop_attribute(self, name);
@@ -22886,8 +22907,8 @@ enum { SPECDEC__TEMPLATE_MAX_NESTED_FILTERS = 3 }; /* levels of filters that cal
 /* ---- Tests. */
 
 /* Is a value an item of a list, a name in a dict, or a part of a string? Python's `in`. */
-static int specdec__template_is_in(specdec__template *t, const specdec__template_value *in,
-                                   const specdec__template_value *value)
+static int specdec__template_contains_value(specdec__template *t, const specdec__template_value *in,
+                                            const specdec__template_value *value)
 {
     size_t i;
 
@@ -22965,7 +22986,7 @@ static const struct { const char *name; int how; } specdec__template_tests[] = {
     {">=", SPECDEC__TEMPLATE_IS_AT_LEAST}};
 
 /* Returns the row of specdec__template_tests with a name; a row behind the end: the name is unknown. */
-static int specdec__template_find_test(const specdec__template_value *name)
+static int specdec__template_find_test_row(const specdec__template_value *name)
 {
     size_t i;
 
@@ -22975,11 +22996,11 @@ static int specdec__template_find_test(const specdec__template_value *name)
     return SPECDEC__COUNT(specdec__template_tests);
 }
 
-static int specdec__template_find_filter(const specdec__template_value *name);
-static int specdec__template_is_filter(int which);
+static int specdec__template_find_filter_row(const specdec__template_value *name);
+static int specdec__template_is_filter_row(int which);
 
 /* Returns the result of a test that takes no argument. how: SPECDEC__TEMPLATE_IS_... */
-static int specdec__template_test_value(specdec__template *t, const specdec__template_value *value, int how)
+static int specdec__template_run_simple_test(specdec__template *t, const specdec__template_value *value, int how)
 {
     const specdec__template_call none = {NULL, NULL, 0, 0};
     specdec__template_value text;
@@ -23011,9 +23032,9 @@ static int specdec__template_test_value(specdec__template *t, const specdec__tem
         text = specdec__template_to_string(t, value);
         text = specdec__template_method_all_characters(t, &text, &none, how == SPECDEC__TEMPLATE_IS_LOWER ? 4 : 5);
         return specdec__template_is_true(&text);
-    case SPECDEC__TEMPLATE_IS_FILTER: return specdec__template_is_filter(specdec__template_find_filter(value));
+    case SPECDEC__TEMPLATE_IS_FILTER: return specdec__template_is_filter_row(specdec__template_find_filter_row(value));
     case SPECDEC__TEMPLATE_IS_TEST:
-        return specdec__template_find_test(value) < (int)SPECDEC__COUNT(specdec__template_tests);
+        return specdec__template_find_test_row(value) < (int)SPECDEC__COUNT(specdec__template_tests);
     default:
         if (!specdec__template_is_number(value) || kind == SPECDEC__TEMPLATE_DOUBLE)
             specdec__template_fail(t, "it asks whether something is even that is no integer");
@@ -23038,7 +23059,7 @@ static int specdec__template_run_test(specdec__template *t, int which, const spe
         return 0;
     }
     switch (how) {
-    case SPECDEC__TEMPLATE_IS_IN: return specdec__template_is_in(t, other, value);
+    case SPECDEC__TEMPLATE_IS_IN: return specdec__template_contains_value(t, other, value);
     case SPECDEC__TEMPLATE_IS_SAME:
         return value->kind == other->kind && (specdec__template_is_number(value) || value->as.data == other->as.data) &&
                specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_MAX_COMPARED);
@@ -23061,7 +23082,7 @@ static int specdec__template_run_test(specdec__template *t, int which, const spe
                : how == SPECDEC__TEMPLATE_IS_AT_MOST ? order <= 0
                : how == SPECDEC__TEMPLATE_IS_GREATER ? order > 0
                                                      : order >= 0;
-    default: return specdec__template_test_value(t, value, how);
+    default: return specdec__template_run_simple_test(t, value, how);
     }
 }
 
@@ -23069,8 +23090,9 @@ static int specdec__template_run_test(specdec__template *t, int which, const spe
    table. */
 
 /* Filters upper, lower, capitalize, title: the string in another case. */
-static specdec__template_value specdec__template_filter_case(specdec__template *t, const specdec__template_value *value,
-                                                             const specdec__template_call *call, int to)
+static specdec__template_value specdec__template_filter_change_case(specdec__template *t,
+                                                                    const specdec__template_value *value,
+                                                                    const specdec__template_call *call, int to)
 {
     const specdec__template_value text = specdec__template_to_string(t, value);
 
@@ -23137,7 +23159,7 @@ static specdec__template_value specdec__template_escape_html(specdec__template *
             if (known)
                 specdec__template_append_text(t, names[known - escapes]);
             else
-                specdec__template_append(t, specdec__template_string_bytes(&text) + i, 1);
+                specdec__template_append_bytes(t, specdec__template_string_bytes(&text) + i, 1);
         }
         text = specdec__template_finish_string(t, from);
     }
@@ -23172,10 +23194,10 @@ static specdec__template_value specdec__template_filter_indent(specdec__template
         return specdec__template_fail(t, "it indents what is no string");
     from = t->used;
     for (at = 0; at <= value->size && !t->failed; at = next) { /* as if the text ended with a line feed */
-        end = specdec__template_line_end(value, at, &next);
+        end = specdec__template_offset_of_line_end(value, at, &next);
         if (at ? end > at || blank : first)
-            specdec__template_append_times(t, &tab, times);
-        specdec__template_append(t, specdec__template_string_bytes(value) + at, end - at);
+            specdec__template_append_repeated(t, &tab, times);
+        specdec__template_append_bytes(t, specdec__template_string_bytes(value) + at, end - at);
         next += end == value->size;
         if (next <= value->size)
             specdec__template_append_text(t, "\n");
@@ -23247,11 +23269,11 @@ static specdec__template_value specdec__template_filter_urlencode(specdec__templ
         const unsigned c = (unsigned char)specdec__template_string_bytes(&text)[i], letter = c | 32;
 
         if ((letter >= 'a' && letter <= 'z') || (c >= '0' && c <= '9') || (c && strchr("_.-~/", (int)c))) {
-            specdec__template_append(t, specdec__template_string_bytes(&text) + i, 1);
+            specdec__template_append_bytes(t, specdec__template_string_bytes(&text) + i, 1);
         } else {
             specdec__template_append_text(t, "%");
-            specdec__template_append(t, &"0123456789ABCDEF"[c >> 4], 1);
-            specdec__template_append(t, &"0123456789ABCDEF"[c & 15], 1);
+            specdec__template_append_bytes(t, &"0123456789ABCDEF"[c >> 4], 1);
+            specdec__template_append_bytes(t, &"0123456789ABCDEF"[c & 15], 1);
         }
     }
     return specdec__template_finish_string(t, from);
@@ -23263,7 +23285,7 @@ static specdec__template_value specdec__template_filter_json(specdec__template *
 {
     const specdec__template_value *indent = specdec__template_get_argument(call, 1, "indent");
     const specdec__template_value *separators = specdec__template_get_argument(call, 2, "separators");
-    specdec__template_write_form form = specdec__template_default_form(1);
+    specdec__template_write_form form = specdec__template_default_write_form(1);
     size_t from;
 
     (void)unused;
@@ -23452,10 +23474,10 @@ static specdec__template_value specdec__template_filter_list(specdec__template *
 
 /* Returns the attribute of an item that a path such as "a.b.0" names. otherwise: the result for an undefined attribute;
    NULL: undefined. */
-static specdec__template_value specdec__template_attribute_path(specdec__template *t,
-                                                                const specdec__template_value *item,
-                                                                const specdec__template_value *path,
-                                                                const specdec__template_value *otherwise)
+static specdec__template_value specdec__template_attribute_at_path(specdec__template *t,
+                                                                   const specdec__template_value *item,
+                                                                   const specdec__template_value *path,
+                                                                   const specdec__template_value *otherwise)
 {
     specdec__template_value out = *item;
     const specdec__template_value dot = specdec__template_string_value(".");
@@ -23518,9 +23540,9 @@ static specdec__template_value specdec__template_filter_map(specdec__template *t
     for (i = 0; out && i < list.size && !t->failed; i++) {
         const specdec__template_value *item = specdec__template_list_items(&list) + i;
 
-        out[i] = attribute
-                     ? specdec__template_attribute_path(t, item, attribute, otherwise)
-                     : specdec__template_run_filter(t, specdec__template_find_filter(call->positional), item, &rest);
+        out[i] = attribute ? specdec__template_attribute_at_path(t, item, attribute, otherwise)
+                           : specdec__template_run_filter(t, specdec__template_find_filter_row(call->positional), item,
+                                                          &rest);
     }
     return specdec__template_sized_value(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
 }
@@ -23543,9 +23565,10 @@ static specdec__template_value specdec__template_filter_select(specdec__template
         int wanted;
 
         if (test)
-            item = specdec__template_attribute_path(t, &item, call->positional, NULL);
+            item = specdec__template_attribute_at_path(t, &item, call->positional, NULL);
         wanted = call->positional_count > test
-                     ? specdec__template_run_test(t, specdec__template_find_test(call->positional + test), &item, &rest)
+                     ? specdec__template_run_test(t, specdec__template_find_test_row(call->positional + test), &item,
+                                                  &rest)
                      : specdec__template_is_true(&item);
         if (wanted != how % 2)
             out[count++] = specdec__template_list_items(&list)[i];
@@ -23570,7 +23593,7 @@ static specdec__template_value specdec__template_filter_join(specdec__template *
         return specdec__template_join_list(t, &list, &text, 1);
     out = specdec__template_new_list(t, list.size);
     for (i = 0; out && i < list.size && !t->failed; i++)
-        out[i] = specdec__template_attribute_path(t, specdec__template_list_items(&list) + i, attribute, NULL);
+        out[i] = specdec__template_attribute_at_path(t, specdec__template_list_items(&list) + i, attribute, NULL);
     joined = specdec__template_list_value(out, list.size);
     return specdec__template_join_list(t, &joined, &text, 1);
 }
@@ -23583,7 +23606,7 @@ static specdec__template_value specdec__template_sort_key(specdec__template *t, 
     specdec__template_value key = *item;
 
     if (attribute && attribute->kind != SPECDEC__TEMPLATE_NONE)
-        key = specdec__template_attribute_path(t, item, attribute, NULL);
+        key = specdec__template_attribute_at_path(t, item, attribute, NULL);
     if (!cases && key.kind == SPECDEC__TEMPLATE_STRING)
         key = specdec__template_change_case(t, &key, SPECDEC__TEMPLATE_TO_LOWER);
     return key;
@@ -23743,7 +23766,7 @@ static specdec__template_value specdec__template_filter_groupby(specdec__templat
         return specdec__template_fail(t, "groupby needs an attribute");
     for (i = 0; i < list.size && !t->failed; i++) {
         items[i] = specdec__template_list_items(&list)[i];
-        keys[i] = specdec__template_attribute_path(t, &items[i], attribute, otherwise);
+        keys[i] = specdec__template_attribute_at_path(t, &items[i], attribute, otherwise);
         keys[i] = specdec__template_sort_key(t, &keys[i], NULL, cases);
     }
     specdec__template_sort(t, items, keys, list.size, 0);
@@ -23752,7 +23775,7 @@ static specdec__template_value specdec__template_filter_groupby(specdec__templat
 
         if (i < list.size && specdec__template_values_equal(t, &keys[i], &keys[first], SPECDEC__TEMPLATE_MAX_COMPARED))
             continue;
-        pair[0] = specdec__template_attribute_path(t, &items[first], attribute, otherwise);
+        pair[0] = specdec__template_attribute_at_path(t, &items[first], attribute, otherwise);
         pair[1] = specdec__template_list_value(items + first, i - first);
         out[count++] = specdec__template_sized_value(SPECDEC__TEMPLATE_TUPLE, pair, 2);
         first = i;
@@ -23842,7 +23865,7 @@ static specdec__template_value specdec__template_format_percent(specdec__templat
                                                                 const specdec__template_value *format,
                                                                 const specdec__template_value *values, size_t count)
 {
-    const specdec__template_write_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_write_form(0);
     const char *text = specdec__template_string_bytes(format);
     const size_t from = t->used;
     size_t at, used = 0;
@@ -23852,14 +23875,14 @@ static specdec__template_value specdec__template_format_percent(specdec__templat
         const specdec__template_value *value = used < count ? &values[used] : NULL;
 
         if (text[at] != '%' || kind == '%') {
-            specdec__template_append(t, text + at, 1);
+            specdec__template_append_bytes(t, text + at, 1);
             at += text[at] == '%';
             continue;
         }
         if (!value || !kind || !strchr("srd", kind) || (kind == 'd' && !specdec__template_is_number(value)))
             return specdec__template_fail(t, "a field of a format is not known, or its value is missing");
         if (kind == 's' && value->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, value->as.data, value->size);
+            specdec__template_append_bytes(t, value->as.data, value->size);
         else if (kind == 'd')
             specdec__template_append_integer(t, value->kind == SPECDEC__TEMPLATE_DOUBLE ? (int64_t)value->as.real
                                                                                     : value->as.integer);
@@ -23904,10 +23927,10 @@ static const struct {
     {"count", 0, specdec__template_filter_length}, {"trim", 0, specdec__template_filter_trim},
     {"default", 0, specdec__template_filter_default}, {"d", 0, specdec__template_filter_default},
     {"string", 0, specdec__template_filter_string}, {"safe", 1, specdec__template_filter_string},
-    {"upper", SPECDEC__TEMPLATE_TO_UPPER, specdec__template_filter_case},
-    {"lower", SPECDEC__TEMPLATE_TO_LOWER, specdec__template_filter_case},
-    {"capitalize", SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_filter_case},
-    {"title", SPECDEC__TEMPLATE_TO_WORDS, specdec__template_filter_case},
+    {"upper", SPECDEC__TEMPLATE_TO_UPPER, specdec__template_filter_change_case},
+    {"lower", SPECDEC__TEMPLATE_TO_LOWER, specdec__template_filter_change_case},
+    {"capitalize", SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_filter_change_case},
+    {"title", SPECDEC__TEMPLATE_TO_WORDS, specdec__template_filter_change_case},
     {"join", 0, specdec__template_filter_join}, {"items", 0, specdec__template_filter_items},
     {"dictsort", 1, specdec__template_filter_sort}, {"sort", 0, specdec__template_filter_sort},
     {"list", 0, specdec__template_filter_list}, {"reverse", 1, specdec__template_filter_list},
@@ -23928,13 +23951,13 @@ static const struct {
     {"urlencode", 0, specdec__template_filter_urlencode}};
 
 /* Is `which` the index of a row of specdec__template_filters? */
-static int specdec__template_is_filter(int which)
+static int specdec__template_is_filter_row(int which)
 {
     return which >= 0 && which < (int)SPECDEC__COUNT(specdec__template_filters);
 }
 
 /* Returns the row of specdec__template_filters with a name; a row behind the end: the name is unknown. */
-static int specdec__template_find_filter(const specdec__template_value *name)
+static int specdec__template_find_filter_row(const specdec__template_value *name)
 {
     size_t i;
 
@@ -23951,7 +23974,7 @@ static specdec__template_value specdec__template_run_filter(specdec__template *t
 {
     specdec__template_value out;
 
-    if (!specdec__template_is_filter(which))
+    if (!specdec__template_is_filter_row(which))
         return specdec__template_fail(t, "a filter is not known");
     if (++t->depth > SPECDEC__TEMPLATE_MAX_NESTED_FILTERS)
         return specdec__template_fail(t, "filters are too deep in each other");
@@ -24298,7 +24321,7 @@ static specdec__template_value specdec__template_intern_name(specdec__template *
 }
 
 /* Appends an instruction to the compiled template. Returns its index. */
-static int32_t specdec__template_emit_code(specdec__template *t, int op, int32_t argument)
+static int32_t specdec__template_emit_instruction(specdec__template *t, int op, int32_t argument)
 {
     specdec__template_instruction *code = &t->code[t->code_count];
 
@@ -24322,7 +24345,7 @@ static void specdec__template_emit_values(specdec__template *t, int op, const sp
     if (!own)
         return;
     memcpy(own, values, (size_t)count * sizeof *values);
-    specdec__template_emit_code(t, op, (int32_t)(((unsigned char *)own - t->memory) / 8));
+    specdec__template_emit_instruction(t, op, (int32_t)(((unsigned char *)own - t->memory) / 8));
 }
 
 /* Appends an instruction that pushes a constant value onto the stack. */
@@ -24349,7 +24372,7 @@ static void specdec__template_set_jump_target(specdec__template *t, int32_t jump
    Returns the index of the new one. */
 static int32_t specdec__template_add_jump_to_chain(specdec__template *t, int32_t last)
 {
-    return specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, last);
+    return specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, last);
 }
 
 /* Makes all jumps of a chain jump to the instruction that is appended next. last: the last jump of the chain. */
@@ -24366,7 +24389,7 @@ static void specdec__template_set_chain_target(specdec__template *t, int32_t las
 /* Appends a jump to the earlier instruction `to`. */
 static void specdec__template_jump_back(specdec__template *t, int32_t to)
 {
-    const int32_t jump = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+    const int32_t jump = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, 0);
 
     if (!t->failed)
         t->code[jump].argument = to - jump - 1;
@@ -24376,7 +24399,7 @@ static void specdec__template_jump_back(specdec__template *t, int32_t to)
 static void specdec__template_copy_code(specdec__template *t, int32_t from, int32_t to)
 {
     for (; from < to && !t->failed; from++) {
-        const int32_t made = specdec__template_emit_code(t, 0, 0);
+        const int32_t made = specdec__template_emit_instruction(t, 0, 0);
 
         if (!t->failed)
             t->code[made] = t->code[from];
@@ -24395,7 +24418,7 @@ static void specdec__template_reverse_code(specdec__template *t, int32_t from, i
 }
 
 /* Exchanges the instructions [from, middle) of the compiled template with those from middle to the end. */
-static void specdec__template_exchange_code(specdec__template *t, int32_t from, int32_t middle)
+static void specdec__template_swap_code_ranges(specdec__template *t, int32_t from, int32_t middle)
 {
     if (t->failed)
         return;
@@ -24441,7 +24464,7 @@ static void specdec__template_compile_tuple(specdec__template *t, int level, int
     const int count = specdec__template_compile_expression_list(t, level, end, &comma);
 
     if (comma || (!count && end == ')'))
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_TUPLE, count);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_MAKE_TUPLE, count);
     else if (!count)
         specdec__template_fail_syntax(t, "an expression is missing");
 }
@@ -24460,7 +24483,7 @@ static void specdec__template_compile_dict(specdec__template *t)
             break;
     }
     specdec__template_expect_operator(t, '}');
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_DICT, count);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_MAKE_DICT, count);
 }
 
 /* Compiles the arguments of a call in parentheses: positional values, then a name and a value for each named one.
@@ -24523,9 +24546,9 @@ static void specdec__template_compile_subscript(specdec__template *t)
     if (slice && part < 2)
         specdec__template_emit_constant(t, specdec__template_none_value());
     if (slice)
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_SLICE, 3);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_MAKE_SLICE, 3);
     specdec__template_expect_operator(t, ']');
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_ITEM, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_ITEM, 0);
 }
 
 /* Compiles the attributes, items and calls behind a value. */
@@ -24535,7 +24558,7 @@ static void specdec__template_compile_postfix_operators(specdec__template *t)
         if (t->token.kind == '(') {
             const int32_t arguments = specdec__template_compile_arguments(t);
 
-            specdec__template_emit_code(t, SPECDEC__TEMPLATE_CALL, arguments);
+            specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_CALL, arguments);
         } else if (specdec__template_accept_operator(t, '[')) {
             specdec__template_compile_subscript(t);
         } else if (specdec__template_accept_operator(t, '.')) {
@@ -24543,7 +24566,7 @@ static void specdec__template_compile_postfix_operators(specdec__template *t)
                 specdec__template_emit_name(t, SPECDEC__TEMPLATE_ATTRIBUTE, t->token.value);
             } else if (t->token.kind == SPECDEC__TEMPLATE_LITERAL) {
                 specdec__template_emit_constant(t, t->token.value);
-                specdec__template_emit_code(t, SPECDEC__TEMPLATE_ITEM, 0);
+                specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_ITEM, 0);
             } else {
                 specdec__template_fail_syntax(t, "the name of an attribute is missing");
             }
@@ -24555,7 +24578,7 @@ static void specdec__template_compile_postfix_operators(specdec__template *t)
 }
 
 /* Compiles a name, a literal, or an expression in brackets. */
-static void specdec__template_compile_primary(specdec__template *t)
+static void specdec__template_compile_operand(specdec__template *t)
 {
     specdec__template_value value = t->token.value;
     int comma;
@@ -24581,7 +24604,7 @@ static void specdec__template_compile_primary(specdec__template *t)
         specdec__template_emit_constant(t, value);
         while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_QUOTED) { /* neighbouring strings are one */
             specdec__template_emit_constant(t, t->token.value);
-            specdec__template_emit_code(t, SPECDEC__TEMPLATE_CONCATENATE, 0);
+            specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_CONCATENATE, 0);
             specdec__template_lex_token(t);
         }
     } else if (t->token.kind == SPECDEC__TEMPLATE_LITERAL) {
@@ -24594,7 +24617,7 @@ static void specdec__template_compile_primary(specdec__template *t)
         const int count = specdec__template_compile_expression_list(t, 0, ']', &comma);
 
         specdec__template_expect_operator(t, ']');
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_LIST, count);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_MAKE_LIST, count);
     } else if (specdec__template_accept_operator(t, '{')) {
         specdec__template_compile_dict(t);
     } else {
@@ -24605,7 +24628,7 @@ static void specdec__template_compile_primary(specdec__template *t)
 /* Compiles a filter of a value, from the filter's name on. */
 static void specdec__template_compile_filter(specdec__template *t)
 {
-    const int which = specdec__template_find_filter(&t->token.value);
+    const int which = specdec__template_find_filter_row(&t->token.value);
     const size_t source = t->token.from;
     int32_t arguments = 0, made;
 
@@ -24616,7 +24639,8 @@ static void specdec__template_compile_filter(specdec__template *t)
     specdec__template_lex_token(t);
     if (t->token.kind == '(')
         arguments = specdec__template_compile_arguments(t);
-    made = specdec__template_emit_code(t, SPECDEC__TEMPLATE_FILTER, arguments | which << SPECDEC__TEMPLATE_ROW_SHIFT);
+    made = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_FILTER,
+                                              arguments | which << SPECDEC__TEMPLATE_ROW_SHIFT);
     if (!t->failed)
         t->code[made].source = (uint32_t)source & 0xffffffu;
 }
@@ -24625,7 +24649,7 @@ static void specdec__template_compile_filter(specdec__template *t)
 static void specdec__template_compile_test(specdec__template *t)
 {
     const int negated = specdec__template_accept_name(t, "not");
-    const int which = specdec__template_find_test(&t->token.value);
+    const int which = specdec__template_find_test_row(&t->token.value);
     int32_t arguments = 0;
 
     if (t->token.kind != SPECDEC__TEMPLATE_NAME) {
@@ -24641,15 +24665,15 @@ static void specdec__template_compile_test(specdec__template *t)
                 !specdec__template_token_is_name(t, "not") && !specdec__template_token_is_name(t, "in")) ||
                t->token.kind == SPECDEC__TEMPLATE_QUOTED || t->token.kind == SPECDEC__TEMPLATE_LITERAL ||
                t->token.kind == '[' || t->token.kind == '{') {
-        specdec__template_compile_primary(t);
+        specdec__template_compile_operand(t);
         specdec__template_compile_postfix_operators(t);
         arguments = 1;
     } else if (specdec__template_token_is_name(t, "is")) {
         specdec__template_fail_syntax(t, "a test is behind another one");
     }
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_TEST, arguments | which << SPECDEC__TEMPLATE_ROW_SHIFT);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_TEST, arguments | which << SPECDEC__TEMPLATE_ROW_SHIFT);
     if (negated)
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_NOT, 0);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_NOT, 0);
 }
 
 /* Compiles a value with signs in front, and attributes and calls behind it; filters = 1: also filters and tests. */
@@ -24666,10 +24690,11 @@ static void specdec__template_compile_unary_expression(specdec__template *t, int
         signs[count++] = (char)t->token.kind;
         specdec__template_lex_token(t);
     }
-    specdec__template_compile_primary(t);
+    specdec__template_compile_operand(t);
     specdec__template_compile_postfix_operators(t);
     while (count > 0)
-        specdec__template_emit_code(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS, 0);
+        specdec__template_emit_instruction(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS,
+                                           0);
     while (filters && !t->failed) {
         if (specdec__template_accept_operator(t, '|')) {
             specdec__template_compile_filter(t);
@@ -24678,7 +24703,7 @@ static void specdec__template_compile_unary_expression(specdec__template *t, int
         } else if (t->token.kind == '(') {
             const int32_t arguments = specdec__template_compile_arguments(t);
 
-            specdec__template_emit_code(t, SPECDEC__TEMPLATE_CALL, arguments);
+            specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_CALL, arguments);
         } else {
             return;
         }
@@ -24687,7 +24712,7 @@ static void specdec__template_compile_unary_expression(specdec__template *t, int
 
 /* Returns the precedence level of the operator that the current token begins; *op: its instruction. 0: the token begins
    no operator. */
-static int specdec__template_token_operator(specdec__template *t, int *op)
+static int specdec__template_operator_level(specdec__template *t, int *op)
 {
     static const struct { short kind; char level, op; } operators[] = {
         {'=' << 8 | '=', 4, SPECDEC__TEMPLATE_EQUAL}, {'!' << 8 | '=', 4, SPECDEC__TEMPLATE_UNEQUAL},
@@ -24733,19 +24758,19 @@ static void specdec__template_compile_comparison(specdec__template *t, int op)
             specdec__template_lex_token(t);
         specdec__template_lex_token(t);
         specdec__template_compile_expression(t, 5);
-        more = specdec__template_token_operator(t, &next) == 4;
+        more = specdec__template_operator_level(t, &next) == 4;
         if (more)
-            specdec__template_emit_code(t, SPECDEC__TEMPLATE_ROTATE, 0);
-        specdec__template_emit_code(t, op, 0);
+            specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_ROTATE, 0);
+        specdec__template_emit_instruction(t, op, 0);
         if (more)
-            ends = specdec__template_emit_code(t, SPECDEC__TEMPLATE_KEEP_FALSE, ends);
+            ends = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_KEEP_FALSE, ends);
         op = next;
     }
     if (ends < 0)
         return;
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 1);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, 1);
     specdec__template_set_chain_target(t, ends);
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_DROP_BELOW, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_DROP_BELOW, 0);
 }
 
 /* Compiles "if b else c" behind a value whose instructions begin at `begin`; these are moved behind those of b. */
@@ -24754,9 +24779,9 @@ static void specdec__template_compile_conditional_expression(specdec__template *
     int32_t middle = (int32_t)t->code_count, no, end;
 
     specdec__template_compile_expression(t, 1);
-    no = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0) - middle + begin;
-    specdec__template_exchange_code(t, begin, middle);
-    end = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+    no = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0) - middle + begin;
+    specdec__template_swap_code_ranges(t, begin, middle);
+    end = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, 0);
     specdec__template_set_jump_target(t, no);
     if (specdec__template_accept_name(t, "else"))
         specdec__template_compile_expression(t, 0);
@@ -24778,21 +24803,21 @@ static void specdec__template_compile_expression(specdec__template *t, int level
         return;
     if (level <= 3 && specdec__template_accept_name(t, "not")) {
         specdec__template_compile_expression(t, 3);
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_NOT, 0);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_NOT, 0);
     } else {
         specdec__template_compile_unary_expression(t, 1);
     }
-    while (!t->failed && (found = specdec__template_token_operator(t, &op)) != 0 && found >= level) {
+    while (!t->failed && (found = specdec__template_operator_level(t, &op)) != 0 && found >= level) {
         if (found == 4) {
             specdec__template_compile_comparison(t, op);
             continue;
         }
         specdec__template_lex_token(t);
-        jump = found < 3 ? specdec__template_emit_code(t, op, 0) : -1;
+        jump = found < 3 ? specdec__template_emit_instruction(t, op, 0) : -1;
         specdec__template_compile_expression(t, found + 1);
         specdec__template_set_jump_target(t, jump);
         if (jump < 0)
-            specdec__template_emit_code(t, op, 0);
+            specdec__template_emit_instruction(t, op, 0);
     }
     while (level == 0 && specdec__template_accept_name(t, "if"))
         specdec__template_compile_conditional_expression(t, begin);
@@ -24835,7 +24860,7 @@ static void specdec__template_compile_if(specdec__template *t)
 
     specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
     if (block)
-        block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
+        block->begin = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
 /* Compiles the tag {% elif %} with its condition. */
@@ -24850,17 +24875,17 @@ static void specdec__template_compile_elif(specdec__template *t)
     block->end_jumps = specdec__template_add_jump_to_chain(t, block->end_jumps);
     specdec__template_set_jump_target(t, block->begin);
     specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
-    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
+    block->begin = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
 /* Compiles the end of a loop's iterations; the instructions of the loop's `else` follow. */
 static void specdec__template_compile_loop_end(specdec__template *t, specdec__template_block *block)
 {
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_RAN, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_RAN, 0);
     specdec__template_jump_back(t, block->middle);
     specdec__template_set_jump_target(t, block->begin);
     specdec__template_set_chain_target(t, block->break_jumps);
-    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_FOR, 0);
+    block->begin = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_END_FOR, 0);
     block->kind = 'e';
 }
 
@@ -24933,8 +24958,8 @@ static void specdec__template_compile_assignment(specdec__template *t, int attri
     if (!comma)
         return;
     unpack = (int32_t)t->code_count;
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_UNPACK, count);
-    specdec__template_exchange_code(t, begin, unpack);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_UNPACK, count);
+    specdec__template_swap_code_ranges(t, begin, unpack);
 }
 
 /* Compiles the tag {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the
@@ -24951,19 +24976,19 @@ static void specdec__template_compile_for(specdec__template *t)
         specdec__template_fail_syntax(t, "a loop has no in");
     specdec__template_compile_tuple(t, 1, SPECDEC__TEMPLATE_TAG_END);
     if (specdec__template_accept_name(t, "if")) {
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_CHOOSE, 0);
-        next = specdec__template_emit_code(t, SPECDEC__TEMPLATE_NEXT, 0);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_CHOOSE, 0);
+        next = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_NEXT, 0);
         specdec__template_copy_code(t, begin, middle);
         specdec__template_compile_expression(t, 0);
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_CHOSEN, 0);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_CHOSEN, 0);
         specdec__template_jump_back(t, next);
         specdec__template_set_jump_target(t, next);
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_CHOOSE, 0);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_END_CHOOSE, 0);
     }
     specdec__template_accept_name(t, "recursive"); /* accepted; calls of such a loop are refused */
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_FOR, 0);
-    next = specdec__template_emit_code(t, SPECDEC__TEMPLATE_NEXT, 0) - middle + begin;
-    specdec__template_exchange_code(t, begin, middle);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_FOR, 0);
+    next = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_NEXT, 0) - middle + begin;
+    specdec__template_swap_code_ranges(t, begin, middle);
     if (block)
         block->begin = block->middle = next;
 }
@@ -24995,7 +25020,7 @@ static void specdec__template_compile_loop_exit(specdec__template *t, int breaks
         return;
     }
     if (inner)
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_LEAVE, inner);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_LEAVE, inner);
     if (breaks)
         t->block[i].break_jumps = specdec__template_add_jump_to_chain(t, t->block[i].break_jumps);
     else
@@ -25015,11 +25040,11 @@ static void specdec__template_begin_capture(specdec__template *t, int kind, int3
     const int32_t middle = (int32_t)t->code_count;
 
     if (block) {
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, middle - begin);
-        specdec__template_exchange_code(t, begin, middle);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, middle - begin);
+        specdec__template_swap_code_ranges(t, begin, middle);
         block->begin = begin + 1;
         block->middle = middle + 1;
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_CAPTURE, 0);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_CAPTURE, 0);
     }
 }
 
@@ -25030,7 +25055,7 @@ static void specdec__template_end_capture(specdec__template *t, int kind)
 
     if (!block)
         return;
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_CAPTURE, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_END_CAPTURE, 0);
     specdec__template_copy_code(t, block->begin, block->middle);
     t->open_blocks--;
 }
@@ -25045,12 +25070,12 @@ static void specdec__template_compile_set(specdec__template *t)
     end = (int32_t)t->code_count;
     if (specdec__template_accept_operator(t, '=')) {
         specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
-        specdec__template_exchange_code(t, begin, end);
+        specdec__template_swap_code_ranges(t, begin, end);
         return;
     }
     while (specdec__template_accept_operator(t, '|'))
         specdec__template_compile_filter(t);
-    specdec__template_exchange_code(t, begin, end);
+    specdec__template_swap_code_ranges(t, begin, end);
     specdec__template_begin_capture(t, 's', begin);
 }
 
@@ -25065,7 +25090,7 @@ static void specdec__template_compile_filter_block(specdec__template *t)
     do
         specdec__template_compile_filter(t);
     while (specdec__template_accept_operator(t, '|'));
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_EMIT, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_EMIT, 0);
     specdec__template_begin_capture(t, 'l', begin);
 }
 
@@ -25092,7 +25117,7 @@ static specdec__template_value specdec__template_compile_parameters(specdec__tem
             break;
         t->stack[t->value_count++] = name;
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_MISSING, &name, 1);
-        given = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+        given = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, 0);
         if (specdec__template_accept_operator(t, '='))
             specdec__template_compile_expression(t, 0);
         else
@@ -25123,7 +25148,8 @@ static specdec__template_macro *specdec__template_compile_macro_definition(specd
     memset(macro, 0, sizeof *macro);
     macro->name = specdec__template_intern_name(t, name);
     macro->parameters = specdec__template_sized_value(SPECDEC__TEMPLATE_LIST, NULL, 0);
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_DEFINE, (int32_t)(((unsigned char *)macro - t->memory) / 8));
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_DEFINE,
+                                       (int32_t)(((unsigned char *)macro - t->memory) / 8));
     return macro;
 }
 
@@ -25139,7 +25165,7 @@ static void specdec__template_compile_macro(specdec__template *t)
     if (!block || !macro)
         return;
     block->name = macro->name;
-    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+    block->begin = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, 0);
     t->macro = macro;
     macro->parameters = specdec__template_compile_parameters(t);
 }
@@ -25152,7 +25178,7 @@ static void specdec__template_compile_endmacro(specdec__template *t)
     if (!block)
         return;
     specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME);
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_RETURN, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_RETURN, 0);
     specdec__template_set_jump_target(t, block->begin);
     specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &block->name, 1);
     t->macro = block->macro;
@@ -25170,7 +25196,7 @@ static void specdec__template_compile_call_block(specdec__template *t)
     specdec__template_macro *macro;
 
     if (t->token.kind == '(') {
-        jump = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+        jump = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, 0);
         parameters = specdec__template_compile_parameters(t);
         specdec__template_set_jump_target(t, jump);
     }
@@ -25192,7 +25218,7 @@ static void specdec__template_compile_call_block(specdec__template *t)
     if (!macro)
         return;
     block->kind = 'c';
-    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+    block->begin = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, 0);
     t->macro = macro;
     macro->parameters = parameters;
     if (jump >= 0)
@@ -25206,10 +25232,10 @@ static void specdec__template_compile_endcall(specdec__template *t)
 
     if (!block)
         return;
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_RETURN, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_RETURN, 0);
     specdec__template_set_jump_target(t, block->begin);
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_CALL, block->end_jumps);
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_EMIT, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_CALL, block->end_jumps);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_EMIT, 0);
     t->macro = block->macro;
     t->open_blocks--;
 }
@@ -25218,7 +25244,7 @@ static void specdec__template_compile_endcall(specdec__template *t)
 static void specdec__template_compile_generation_block(specdec__template *t)
 {
     if (specdec__template_open_block(t, 'w'))
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_SCOPE, 0);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_SCOPE, 0);
 }
 
 /* Compiles the tag {% with NAME = VALUE, ... %}: a block with variables of its own. */
@@ -25250,7 +25276,7 @@ static void specdec__template_compile_scope_end(specdec__template *t)
     if (specdec__template_innermost_block(t, 'w')) {
         while (specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME))
             ;
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_LEAVE, 1);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_LEAVE, 1);
         t->open_blocks--;
     }
 }
@@ -25259,7 +25285,7 @@ static void specdec__template_compile_scope_end(specdec__template *t)
 static void specdec__template_compile_print(specdec__template *t)
 {
     specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_EMIT, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_EMIT, 0);
 }
 
 /* Compiles the statement of a tag {% %} by its name. */
@@ -25304,7 +25330,7 @@ static void specdec__template_compile_statement(specdec__template *t)
 
 /* Returns the offset at which the white space in front of offset `at` of the template's text begins, at least
    `from`. */
-static size_t specdec__template_space_begin(const specdec__template *t, size_t from, size_t at)
+static size_t specdec__template_offset_of_space_begin(const specdec__template *t, size_t from, size_t at)
 {
     while (at > from) {
         size_t c = at - 1;
@@ -25319,7 +25345,7 @@ static size_t specdec__template_space_begin(const specdec__template *t, size_t f
 }
 
 /* Returns the offset behind the white space that begins at offset `at` of the template's text. */
-static size_t specdec__template_space_end(const specdec__template *t, size_t at)
+static size_t specdec__template_offset_behind_space(const specdec__template *t, size_t at)
 {
     const char *text = (const char *)t->text.data;
 
@@ -25330,18 +25356,18 @@ static size_t specdec__template_space_end(const specdec__template *t, size_t at)
 
 /* Returns the offset at which the text in front of a tag ends: without white space if the tag begins with '-', or if a
    statement or comment is the first of its line (lstrip_blocks). */
-static size_t specdec__template_text_end(const specdec__template *t, size_t from, size_t tag, int lines)
+static size_t specdec__template_offset_of_text_end(const specdec__template *t, size_t from, size_t tag, int lines)
 {
     const int sign = specdec__template_text_byte(t, tag + 2);
     size_t line = tag, space;
 
     if (sign == '-')
-        return specdec__template_space_begin(t, from, tag);
+        return specdec__template_offset_of_space_begin(t, from, tag);
     if (sign == '+' || specdec__template_text_byte(t, tag + 1) == '{')
         return tag;
     while (line > from && t->text.data[line - 1] != '\n')
         line--;
-    space = specdec__template_space_begin(t, line, tag);
+    space = specdec__template_offset_of_space_begin(t, line, tag);
     return space == line && (line > from || lines) ? line : tag;
 }
 
@@ -25362,10 +25388,10 @@ static size_t specdec__template_match_raw_tag(const specdec__template *t, size_t
     const size_t size = strlen(name);
     int sign;
 
-    at = specdec__template_space_end(t, at);
+    at = specdec__template_offset_behind_space(t, at);
     if (t->text.size - at < size || memcmp(t->text.data + at, name, size) != 0)
         return 0;
-    at = specdec__template_space_end(t, at + size);
+    at = specdec__template_offset_behind_space(t, at + size);
     sign = specdec__template_text_byte(t, at);
     at += sign == '-' || (sign == '+' && size > 3);
     if (specdec__template_text_byte(t, at) != '%' || specdec__template_text_byte(t, at + 1) != '}')
@@ -25380,7 +25406,7 @@ static size_t specdec__template_compile_raw_block(specdec__template *t, size_t f
     size_t at, end;
 
     if (t->strip_behind == 2)
-        from = specdec__template_space_end(t, from);
+        from = specdec__template_offset_behind_space(t, from);
     for (at = from; at + 1 < t->text.size; at++) {
         const int sign = specdec__template_text_byte(t, at + 2);
 
@@ -25388,7 +25414,7 @@ static size_t specdec__template_compile_raw_block(specdec__template *t, size_t f
             continue;
         end = specdec__template_match_raw_tag(t, at + 2 + (sign == '-' || sign == '+'), "endraw", &t->strip_behind);
         if (end) {
-            specdec__template_compile_text(t, from, specdec__template_text_end(t, from, at, 0));
+            specdec__template_compile_text(t, from, specdec__template_offset_of_text_end(t, from, at, 0));
             return end;
         }
     }
@@ -25468,9 +25494,9 @@ static void specdec__template_compile(specdec__template *t)
     specdec__template_normalise_lines(t);
     t->code = (specdec__template_instruction *)specdec__template_take_memory(t, 1, 0);
     while (!t->failed && at < t->text.size) {
-        from = t->strip_behind == 2                                                 ? specdec__template_space_end(t, at)
+        from = t->strip_behind == 2 ? specdec__template_offset_behind_space(t, at)
                : t->strip_behind == 1 && specdec__template_text_byte(t, at) == '\n' ? at + 1
-                                                                             : at;
+                                                                                    : at;
         lines = from ? t->text.data[from - 1] == '\n' : 1;
         t->strip_behind = 0;
         for (tag = from; tag + 1 < t->text.size; tag++)
@@ -25483,14 +25509,14 @@ static void specdec__template_compile(specdec__template *t)
             break;
         }
         specdec__template_count_work(t, tag - from);
-        specdec__template_compile_text(t, from, specdec__template_text_end(t, from, tag, lines));
+        specdec__template_compile_text(t, from, specdec__template_offset_of_text_end(t, from, tag, lines));
         at = specdec__template_compile_tag(t, tag);
     }
     if (!t->failed && t->open_blocks) {
         t->token.from = t->block[t->open_blocks - 1].source;
         specdec__template_fail_syntax(t, "a block has no end");
     }
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_HALT, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_HALT, 0);
 }
 
 SPECDEC__FOR_SPEED
@@ -25515,7 +25541,7 @@ static specdec__template_value specdec__template_repeat_value(specdec__template 
     if (a->kind == SPECDEC__TEMPLATE_STRING) {
         specdec__template_value text;
 
-        specdec__template_append_times(t, a, times);
+        specdec__template_append_repeated(t, a, times);
         text = specdec__template_finish_string(t, from);
         text.safe = a->safe;
         return text;
@@ -25647,8 +25673,8 @@ static specdec__template_value specdec__template_run_binary_operator(specdec__te
     case SPECDEC__TEMPLATE_EQUAL: case SPECDEC__TEMPLATE_UNEQUAL:
         return specdec__template_bool_value(specdec__template_values_equal(t, a, b, SPECDEC__TEMPLATE_MAX_COMPARED) ==
                                             (op == SPECDEC__TEMPLATE_EQUAL));
-    case SPECDEC__TEMPLATE_IN: return specdec__template_bool_value(specdec__template_is_in(t, b, a));
-    case SPECDEC__TEMPLATE_NOT_IN: return specdec__template_bool_value(!specdec__template_is_in(t, b, a));
+    case SPECDEC__TEMPLATE_IN: return specdec__template_bool_value(specdec__template_contains_value(t, b, a));
+    case SPECDEC__TEMPLATE_NOT_IN: return specdec__template_bool_value(!specdec__template_contains_value(t, b, a));
     default: break;
     }
     order = specdec__template_compare_values(t, a, b, SPECDEC__TEMPLATE_MAX_COMPARED);
@@ -25691,12 +25717,12 @@ static void specdec__template_write_output(specdec__template *t, const void *fro
 }
 
 /* Removes the output from offset `from` on, and returns it as a string. */
-static specdec__template_value specdec__template_take_output(specdec__template *t, size_t from)
+static specdec__template_value specdec__template_pop_output(specdec__template *t, size_t from)
 {
     const size_t at = t->used, size = t->output_bytes - from;
     size_t i;
 
-    specdec__template_append(t, t->output + from, size);
+    specdec__template_append_bytes(t, t->output + from, size);
     for (i = 0; i < t->used - at; i++)
         specdec__template_set_bit(t->marks, at + i, specdec__template_get_bit(t->output_marks, from + i));
     t->output_bytes = from;
@@ -25704,7 +25730,7 @@ static specdec__template_value specdec__template_take_output(specdec__template *
 }
 
 /* Releases the memory of the values that a statement of the template has computed. */
-static void specdec__template_release_memory(specdec__template *t)
+static void specdec__template_release_statement_values(specdec__template *t)
 {
     const size_t floor = t->frame[t->frame_count - 1].memory_floor;
 
@@ -25897,7 +25923,8 @@ static specdec__template_value specdec__template_call_dict(specdec__template *t,
 }
 
 /* Function raise_exception(MESSAGE) of templates: the template stops with an error. */
-static specdec__template_value specdec__template_call_raise(specdec__template *t, const specdec__template_call *call)
+static specdec__template_value specdec__template_call_raise_exception(specdec__template *t,
+                                                                      const specdec__template_call *call)
 {
     const specdec__template_value nothing = specdec__template_string_value("");
     const specdec__template_value text = specdec__template_to_string(t, call->positional_count ? call->positional
@@ -25910,14 +25937,14 @@ static specdec__template_value specdec__template_call_raise(specdec__template *t
 }
 
 /* Appends a number with leading zeros, at least `digits` digits, to the string that is being built. */
-static void specdec__template_append_padded(specdec__template *t, int64_t number, int digits)
+static void specdec__template_append_zero_padded(specdec__template *t, int64_t number, int digits)
 {
     char text[10];
     int i;
 
     for (i = digits; i-- > 0; number /= 10)
         text[i] = (char)('0' + number % 10);
-    specdec__template_append(t, text, (size_t)digits);
+    specdec__template_append_bytes(t, text, (size_t)digits);
 }
 
 /* Computes the Gregorian date of a day counted from 1 January 1970: year, month 1 to 12, day of month 1 to 31, day of
@@ -25969,23 +25996,23 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
         switch (kind) {
         case 'Y': specdec__template_append_integer(t, year); break;
         case 'B': specdec__template_append_text(t, months[month - 1]); break;
-        case 'b': case 'h': specdec__template_append(t, months[month - 1], 3); break;
+        case 'b': case 'h': specdec__template_append_bytes(t, months[month - 1], 3); break;
         case 'A': specdec__template_append_text(t, weekdays[weekday]); break;
-        case 'a': specdec__template_append(t, weekdays[weekday], 3); break;
+        case 'a': specdec__template_append_bytes(t, weekdays[weekday], 3); break;
         case 'p': specdec__template_append_text(t, hour < 12 ? "AM" : "PM"); break;
         case 'F':
-            specdec__template_append_padded(t, year, 4);
+            specdec__template_append_zero_padded(t, year, 4);
             specdec__template_append_text(t, "-");
-            specdec__template_append_padded(t, month, 2);
+            specdec__template_append_zero_padded(t, month, 2);
             specdec__template_append_text(t, "-");
-            specdec__template_append_padded(t, day, 2);
+            specdec__template_append_zero_padded(t, day, 2);
             break;
         case 'T':
-            specdec__template_append_padded(t, hour, 2);
+            specdec__template_append_zero_padded(t, hour, 2);
             specdec__template_append_text(t, ":");
-            specdec__template_append_padded(t, second / 60 % 60, 2);
+            specdec__template_append_zero_padded(t, second / 60 % 60, 2);
             specdec__template_append_text(t, ":");
-            specdec__template_append_padded(t, second % 60, 2);
+            specdec__template_append_zero_padded(t, second % 60, 2);
             break;
         case 'm': number = month; break;
         case 'd': number = day; break;
@@ -25994,7 +26021,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
         case 'M': number = second / 60 % 60; break;
         case 'S': number = second % 60; break;
         case 'y': number = (year % 100 + 100) % 100; break;
-        case 'j': specdec__template_append_padded(t, of_year, 3); break;
+        case 'j': specdec__template_append_zero_padded(t, of_year, 3); break;
         case 'w': specdec__template_append_integer(t, weekday); break;
         case 'u': specdec__template_append_integer(t, weekday ? weekday : 7); break;
         case 'e':
@@ -26002,12 +26029,12 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
                 specdec__template_append_text(t, " ");
             specdec__template_append_integer(t, day);
             break;
-        default: specdec__template_append(t, text + at, 1); break;
+        default: specdec__template_append_bytes(t, text + at, 1); break;
         }
         if (number >= 0 && plain)
             specdec__template_append_integer(t, number);
         else if (number >= 0)
-            specdec__template_append_padded(t, number, 2);
+            specdec__template_append_zero_padded(t, number, 2);
     }
     return specdec__template_finish_string(t, from);
 }
@@ -26016,7 +26043,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
 static const struct {
     const char *name; /* name of the function */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
-} specdec__template_functions[] = {{"raise_exception", specdec__template_call_raise},
+} specdec__template_functions[] = {{"raise_exception", specdec__template_call_raise_exception},
                                    {"range", specdec__template_call_range},
                                    {"namespace", specdec__template_call_namespace},
                                    {"dict", specdec__template_call_dict},
@@ -26038,7 +26065,7 @@ static specdec__template_value specdec__template_load_name(specdec__template *t,
     for (i = 0; i < SPECDEC__COUNT(specdec__template_functions); i++)
         if (specdec__template_string_equals(name, specdec__template_functions[i].name))
             return specdec__template_sized_value(SPECDEC__TEMPLATE_FUNCTION, NULL, i);
-    return specdec__template_undefined_name(name);
+    return specdec__template_undefined_value_of_name(name);
 }
 
 /* ---- Calls. */
@@ -26079,7 +26106,7 @@ static void specdec__template_expand_arguments(specdec__template *t, int32_t pac
 
 /* Pops the arguments of a call from the template's stack; they stay valid until the next push. packed: as returned by
    specdec__template_compile_arguments. */
-static specdec__template_call specdec__template_take_arguments(specdec__template *t, int32_t packed)
+static specdec__template_call specdec__template_pop_arguments(specdec__template *t, int32_t packed)
 {
     specdec__template_call call;
 
@@ -26172,7 +26199,7 @@ static specdec__template_value specdec__template_call_loop_method(specdec__templ
    specdec__template_compile_arguments. Returns the index of the next instruction. */
 static size_t specdec__template_call_value(specdec__template *t, int32_t packed, size_t next)
 {
-    const specdec__template_call call = specdec__template_take_arguments(t, packed);
+    const specdec__template_call call = specdec__template_pop_arguments(t, packed);
     const specdec__template_value callee = specdec__template_pop_value(t);
     const specdec__template_closure *closure = (const specdec__template_closure *)callee.as.data;
     specdec__template_value out;
@@ -26236,7 +26263,7 @@ static int specdec__template_next_iteration(specdec__template *t)
         return 0;
     t->scope->first_binding = NULL;
     frame->memory_floor = frame->memory_base + (((size_t)8 - frame->memory_base % 8) % 8) + sizeof *t->scope;
-    specdec__template_release_memory(t);
+    specdec__template_release_statement_values(t);
     if (frame->kind == 'f')
         specdec__template_set_variable(t, t->scope, &name,
                                        specdec__template_sized_value(SPECDEC__TEMPLATE_LOOP, frame->loop, 1));
@@ -26255,7 +26282,7 @@ static const void *specdec__template_constant_of_place(const specdec__template *
 
 /* Pushes a macro as a value onto the template's stack. place: the macro's place in memory; next: index of the
    instruction behind this one. */
-static void specdec__template_define_macro(specdec__template *t, int32_t place, size_t next)
+static void specdec__template_push_macro(specdec__template *t, int32_t place, size_t next)
 {
     specdec__template_closure *closure = (specdec__template_closure *)specdec__template_take_memory(t, 1,
                                                                                                     sizeof *closure);
@@ -26314,14 +26341,14 @@ static void specdec__template_write_value(specdec__template *t)
     const specdec__template_value text = specdec__template_to_string(t, &value);
 
     specdec__template_write_output(t, text.as.data, text.size);
-    specdec__template_release_memory(t);
+    specdec__template_release_statement_values(t);
 }
 
 /* Replaces a value and its arguments on the template's stack by the result of a filter or test. packed: as for a call,
    with the row of the filter or test. */
 static void specdec__template_run_filter_or_test(specdec__template *t, int op, int32_t packed)
 {
-    const specdec__template_call call = specdec__template_take_arguments(
+    const specdec__template_call call = specdec__template_pop_arguments(
         t, packed & ((1 << SPECDEC__TEMPLATE_ROW_SHIFT) - 1));
     const specdec__template_value value = specdec__template_pop_value(t);
     const int which = packed >> SPECDEC__TEMPLATE_ROW_SHIFT;
@@ -26397,7 +26424,7 @@ static void specdec__template_pop_frames(specdec__template *t, int32_t count)
             t->output_bytes = t->frame[t->frame_count - 1].output_base;
         specdec__template_pop_frame(t);
     }
-    specdec__template_release_memory(t);
+    specdec__template_release_statement_values(t);
 }
 
 /* Ends a macro or a captured block: its output becomes a value on the stack. Returns the index of the instruction to
@@ -26408,7 +26435,7 @@ static size_t specdec__template_end_capture_frame(specdec__template *t)
 
     specdec__template_pop_frame(t);
     t->value_count = (int)frame->stack_base;
-    specdec__template_push_value(t, specdec__template_take_output(t, frame->output_base));
+    specdec__template_push_value(t, specdec__template_pop_output(t, frame->output_base));
     return frame->return_instruction;
 }
 
@@ -26437,7 +26464,7 @@ static size_t specdec__template_run_flow_instruction(specdec__template *t, int o
     case SPECDEC__TEMPLATE_RAN: frame->loop->completed = 1; return next;
     case SPECDEC__TEMPLATE_END_FOR:
         specdec__template_pop_frame(t);
-        specdec__template_release_memory(t);
+        specdec__template_release_statement_values(t);
         return frame->loop->completed ? target : next;
     case SPECDEC__TEMPLATE_CHOSEN:
         top = specdec__template_pop_value(t);
@@ -26448,7 +26475,7 @@ static size_t specdec__template_run_flow_instruction(specdec__template *t, int o
         specdec__template_pop_frame(t);
         specdec__template_push_value(t, specdec__template_list_value(frame->loop->kept_items, frame->loop->kept_count));
         return next;
-    case SPECDEC__TEMPLATE_DEFINE: specdec__template_define_macro(t, argument, next); return next;
+    case SPECDEC__TEMPLATE_DEFINE: specdec__template_push_macro(t, argument, next); return next;
     case SPECDEC__TEMPLATE_MISSING:
         return next + (size_t)!specdec__template_find_variable(
                           t->scope, (const specdec__template_value *)specdec__template_constant_of_place(t, argument));
@@ -26487,8 +26514,8 @@ static void specdec__template_run_code(specdec__template *t)
 /* ---- Input values of a template. */
 
 /* Defines a variable of the whole template, such as messages, before the template runs. */
-static void specdec__template_define_name(specdec__template *t, specdec__template_value name,
-                                          specdec__template_value value)
+static void specdec__template_define_variable(specdec__template *t, specdec__template_value name,
+                                              specdec__template_value value)
 {
     name = specdec__template_intern_name(t, name);
     specdec__template_set_variable(t, &t->root, &name, value);
@@ -26505,7 +26532,7 @@ static specdec__template_value specdec__template_marked_string(specdec__template
 
 /* Returns the constant string of a known role, such as "user", which is not marked, as some templates write control
    tokens with it; NULL: another role. */
-static const char *specdec__template_known_role(const char *text, size_t size)
+static const char *specdec__template_constant_of_role(const char *text, size_t size)
 {
     static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
     size_t i;
@@ -26518,7 +26545,8 @@ static const char *specdec__template_known_role(const char *text, size_t size)
 
 /* Returns the value of a JSON string as a template's string; its bytes are marked as a message's, except for known
    roles. */
-static specdec__template_value specdec__template_json_string(specdec__template *t, const specdec__json *j, size_t node)
+static specdec__template_value specdec__template_value_of_json_string(specdec__template *t, const specdec__json *j,
+                                                                      size_t node)
 {
     const size_t at = t->used, most = j->nodes[node].to - j->nodes[node].from;
     const char *role;
@@ -26529,7 +26557,7 @@ static specdec__template_value specdec__template_json_string(specdec__template *
     specdec__template_count_work(t, most);
     t->used += specdec__json_string_value(j, node, (char *)t->memory + at, most);
     role = node > 1 && specdec__json_string_equals(j, node - 1, "role", 4)
-               ? specdec__template_known_role((const char *)t->memory + at, t->used - at)
+               ? specdec__template_constant_of_role((const char *)t->memory + at, t->used - at)
                : NULL;
     if (role) {
         t->used = at;
@@ -26541,7 +26569,8 @@ static specdec__template_value specdec__template_json_string(specdec__template *
 }
 
 /* Returns the value of a JSON node as a template's value; arrays and objects stay empty. */
-static specdec__template_value specdec__template_json_node(specdec__template *t, const specdec__json *j, size_t node)
+static specdec__template_value specdec__template_value_of_json_node(specdec__template *t, const specdec__json *j,
+                                                                    size_t node)
 {
     const size_t count = j->nodes[node].count;
     specdec__template_value *items;
@@ -26552,7 +26581,7 @@ static specdec__template_value specdec__template_json_node(specdec__template *t,
     case SPECDEC__JSON_NULL: return specdec__template_none_value();
     case SPECDEC__JSON_FALSE: return specdec__template_bool_value(0);
     case SPECDEC__JSON_TRUE: return specdec__template_bool_value(1);
-    case SPECDEC__JSON_STRING: return specdec__template_json_string(t, j, node);
+    case SPECDEC__JSON_STRING: return specdec__template_value_of_json_string(t, j, node);
     case SPECDEC__JSON_NUMBER:
         if (!j->nodes[node].escaped && specdec__json_read_integer(j, node, &integer))
             return specdec__template_integer_value(integer);
@@ -26567,8 +26596,8 @@ static specdec__template_value specdec__template_json_node(specdec__template *t,
 }
 
 /* Returns a parsed JSON text as a template's value, with all that its arrays and objects contain. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(specdec__template *t,
-                                                                              const specdec__json *j)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_value_of_parsed_json(specdec__template *t,
+                                                                                        const specdec__json *j)
 {
     struct {
         specdec__template_value *next;
@@ -26585,7 +26614,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(sp
             slot = open[depth - 1].next++;
             open[depth - 1].left--;
         }
-        *slot = specdec__template_json_node(t, j, node);
+        *slot = specdec__template_value_of_json_node(t, j, node);
         if (slot->kind != SPECDEC__TEMPLATE_LIST && slot->kind != SPECDEC__TEMPLATE_DICT)
             continue;
         if (depth == SPECDEC__TEMPLATE_MAX_NESTED)
@@ -26613,7 +26642,7 @@ SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specd
         j.nodes = (specdec__json_node *)specdec__template_take_permanent_memory(
             t, specdec__size_multiply(j.room, sizeof *j.nodes));
         if (j.nodes && specdec__json_parse(&j))
-            value = specdec__template_json_value(t, &j);
+            value = specdec__template_value_of_parsed_json(t, &j);
         t->limit = limit;
     } else {
         specdec__template_fail_with_culprit(t, "a JSON text is none",
@@ -26636,8 +26665,8 @@ static SPECDEC__UNUSED size_t specdec__template_memory_needed(size_t bytes)
 /* Initialises a chat template with its text and memory. memory[size], aligned for pointers, is for its values;
    output[room] receives the text that it writes; plain[] receives a bit for each byte of that text, 1: it comes from a
    message. */
-static void specdec__template_begin(specdec__template *t, specdec__bytes text, void *memory, size_t size, char *output,
-                                    unsigned char *plain, size_t room)
+static void specdec__template_init(specdec__template *t, specdec__bytes text, void *memory, size_t size, char *output,
+                                   unsigned char *plain, size_t room)
 {
     const size_t bytes = size / 9 * 8 / 64 * 64;
 
@@ -26707,7 +26736,7 @@ typedef struct specdec__chat_format {
     const char *name;    /* name of the chat format, such as "chatml" */
     int trim_roles;      /* bit 1 << role: white space around messages of the role is dropped */
     int end_token_roles; /* bit 1 << role: the end-of-text token stands between a message and the text behind it */
-    const char *texts;   /* SPECDEC__CHAT_... */
+    const char *texts;   /* texts around messages of each role, and required tokens: SPECDEC__CHAT_TOKEN to _TURN */
 } specdec__chat_format;
 
 /* Values of trim_roles and end_token_roles of a specdec__chat_format: sets of roles, a bit for each. TRIM_END_ONLY: of
@@ -26848,7 +26877,7 @@ typedef struct specdec__chat_work {
     char output[SPECDEC__CHAT_OUTPUT_BYTES];   /* text that the template writes */
     char expected[SPECDEC__CHAT_OUTPUT_BYTES]; /* text that a chat format writes, to be compared with output */
     unsigned char output_marks[SPECDEC__CHAT_OUTPUT_BYTES / 8]; /* a bit for each byte of output, 1: from a message */
-    specdec__chat_recognition *found;                           /* the result */
+    specdec__chat_recognition *found;                           /* receives how the template writes */
     void *memory;                                               /* (memory_bytes) for running the template */
     size_t memory_bytes;                                        /* bytes of memory */
     int64_t local_time;                                         /* local time, seconds since 1970, for strftime_now */
@@ -26862,48 +26891,49 @@ typedef struct specdec__chat_text {
 } specdec__chat_text;
 
 /* A text of a format; in its place the text of another column, or "". */
-static const char *specdec__chat_format_text(const specdec__chat_format *format, char column, char otherwise)
+static const char *specdec__chat_format_text_or_other(const specdec__chat_format *format, char column, char otherwise)
 {
-    const char *text = specdec__row_text(format->texts, column, 0);
+    const char *text = specdec__row_text_of_column(format->texts, column, 0);
 
-    text = text ? text : specdec__row_text(format->texts, otherwise, 0);
+    text = text ? text : specdec__row_text_of_column(format->texts, otherwise, 0);
     return text ? text : "";
 }
 
 /* The text in front of a system message, or of a user message without one; begun: 1: it is not the first. */
-static const char *specdec__chat_opening(const specdec__chat_format *format, int begun)
+static const char *specdec__chat_opening_text(const specdec__chat_format *format, int begun)
 {
     const char opening = SPECDEC__ROW_COLUMN(SPECDEC__CHAT_OPENING);
 
-    return specdec__chat_format_text(format, begun ? SPECDEC__ROW_COLUMN(SPECDEC__CHAT_LATER_OPENING) : opening,
-                                     opening);
+    return specdec__chat_format_text_or_other(
+        format, begun ? SPECDEC__ROW_COLUMN(SPECDEC__CHAT_LATER_OPENING) : opening, opening);
 }
 
 /* The text in front of a message of a role. */
-static const char *specdec__chat_before(const specdec__chat_format *format, int role)
+static const char *specdec__chat_text_before_message(const specdec__chat_format *format, int role)
 {
     const char column = (char)(SPECDEC__ROW_COLUMN(SPECDEC__CHAT_BEFORE_SYSTEM) + role);
 
-    return specdec__chat_format_text(format, column, column);
+    return specdec__chat_format_text_or_other(format, column, column);
 }
 
 /* The text behind a message of a role. */
-static const char *specdec__chat_after(const specdec__chat_format *format, int role)
+static const char *specdec__chat_text_behind_message(const specdec__chat_format *format, int role)
 {
-    return specdec__chat_format_text(format, (char)(SPECDEC__ROW_COLUMN(SPECDEC__CHAT_AFTER_SYSTEM) + role),
-                                     SPECDEC__ROW_COLUMN(SPECDEC__CHAT_AFTER));
+    return specdec__chat_format_text_or_other(format, (char)(SPECDEC__ROW_COLUMN(SPECDEC__CHAT_AFTER_SYSTEM) + role),
+                                              SPECDEC__ROW_COLUMN(SPECDEC__CHAT_AFTER));
 }
 
 /* Bytes in front of the first system message. */
-static size_t specdec__chat_system_offset(const specdec__chat_format *format)
+static size_t specdec__chat_offset_of_system_text(const specdec__chat_format *format)
 {
-    return strlen(specdec__chat_opening(format, 0)) + strlen(specdec__chat_before(format, SPECDEC_SYSTEM));
+    return strlen(specdec__chat_opening_text(format, 0)) +
+           strlen(specdec__chat_text_before_message(format, SPECDEC_SYSTEM));
 }
 
 /* Text number i that must be one token of the vocabulary; NULL: there are no more. */
-static const char *specdec__chat_required_token(const specdec__chat_format *format, int i)
+static const char *specdec__chat_required_token_text(const specdec__chat_format *format, int i)
 {
-    return specdec__row_text(format->texts, SPECDEC__ROW_COLUMN(SPECDEC__CHAT_TOKEN), i);
+    return specdec__row_text_of_column(format->texts, SPECDEC__ROW_COLUMN(SPECDEC__CHAT_TOKEN), i);
 }
 
 /* Returns the first chat format with a name; NULL: no format has it. */
@@ -26919,8 +26949,8 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_format_by_
 
 /* Returns the text of the first token that a chat format requires and a vocabulary lacks; NULL: none is missing. The
    vocabulary needs no index. */
-static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__chat_format *format,
-                                                               const specdec__vocab *v)
+static SPECDEC__UNUSED const char *specdec__chat_find_missing_token_text(const specdec__chat_format *format,
+                                                                         const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     const char *tokens[SPECDEC__CHAT_TOKENS];
@@ -26928,7 +26958,7 @@ static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__ch
     uint32_t id;
 
     for (i = 0; i < SPECDEC__CHAT_TOKENS; i++) {
-        tokens[i] = specdec__chat_required_token(format, i);
+        tokens[i] = specdec__chat_required_token_text(format, i);
         missing |= tokens[i] ? 1 << i : 0;
     }
     for (id = 0; id < v->count && missing; id++) {
@@ -26946,7 +26976,7 @@ static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__ch
 
 /* Appends `length` bytes of text (SPECDEC_WHOLE_STRING: up to its terminating zero) to a rendered conversation, as far
    as there is room; all of them are counted in out->needed. plain = 1: the bytes come from a message. */
-static void specdec__chat_append(specdec__chat_text *out, const char *text, size_t length, int plain)
+static void specdec__chat_append_text(specdec__chat_text *out, const char *text, size_t length, int plain)
 {
     size_t i;
 
@@ -26981,8 +27011,8 @@ static void specdec__chat_append_message_end(const specdec__chat_format *format,
                                              specdec__chat_text *out)
 {
     if (format->end_token_roles >> role & 1)
-        specdec__chat_append(out, (const char *)end.data, end.size, 0);
-    specdec__chat_append(out, specdec__chat_after(format, role), SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append_text(out, (const char *)end.data, end.size, 0);
+    specdec__chat_append_text(out, specdec__chat_text_behind_message(format, role), SPECDEC_WHOLE_STRING, 0);
 }
 
 /* Appends a message with a valid role to a rendered conversation. end: text of the end-of-text token; begun: 1: text
@@ -26996,11 +27026,11 @@ static void specdec__chat_append_message(const specdec__chat *chat, specdec__byt
     const specdec__bytes text = specdec__chat_trim_message(message, half ? 2 : chat->trim_roles >> role & 1 ? 3 : 0);
 
     if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM)
-        specdec__chat_append(out, specdec__chat_opening(format, begun), SPECDEC_WHOLE_STRING, 0);
-    specdec__chat_append(out, specdec__chat_before(format, role), SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append_text(out, specdec__chat_opening_text(format, begun), SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append_text(out, specdec__chat_text_before_message(format, role), SPECDEC_WHOLE_STRING, 0);
     if (role == SPECDEC_SYSTEM && !begun)
-        specdec__chat_append(out, (const char *)chat->system_prefix.data, chat->system_prefix.size, 0);
-    specdec__chat_append(out, (const char *)text.data, text.size, !message->special);
+        specdec__chat_append_text(out, (const char *)chat->system_prefix.data, chat->system_prefix.size, 0);
+    specdec__chat_append_text(out, (const char *)text.data, text.size, !message->special);
     specdec__chat_append_message_end(format, role, end, out);
 }
 
@@ -27035,9 +27065,10 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *
         begun |= messages[i].role != SPECDEC_ASSISTANT;
         previous = (int)messages[i].role;
     }
-    specdec__chat_append(out, specdec__chat_format_text(chat->format, SPECDEC__ROW_COLUMN(SPECDEC__CHAT_TURN),
-                                                        SPECDEC__ROW_COLUMN(SPECDEC__CHAT_BEFORE_ASSISTANT)),
-                         SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append_text(out,
+                              specdec__chat_format_text_or_other(chat->format, SPECDEC__ROW_COLUMN(SPECDEC__CHAT_TURN),
+                                                                 SPECDEC__ROW_COLUMN(SPECDEC__CHAT_BEFORE_ASSISTANT)),
+                              SPECDEC_WHOLE_STRING, 0);
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
@@ -27128,26 +27159,26 @@ static specdec__template_value specdec__chat_messages_value(specdec__template *t
 static void specdec__chat_define_template_names(specdec__template *t, specdec__bytes bos, specdec__bytes eos,
                                                 int generate)
 {
-    specdec__template_define_name(t, specdec__template_string_value("bos_token"),
-                                  specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
-    specdec__template_define_name(t, specdec__template_string_value("eos_token"),
-                                  specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
-    specdec__template_define_name(t, specdec__template_string_value("add_generation_prompt"),
-                                  specdec__template_bool_value(generate));
+    specdec__template_define_variable(t, specdec__template_string_value("bos_token"),
+                                      specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
+    specdec__template_define_variable(t, specdec__template_string_value("eos_token"),
+                                      specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
+    specdec__template_define_variable(t, specdec__template_string_value("add_generation_prompt"),
+                                      specdec__template_bool_value(generate));
 }
 
 /* Compiles and runs a chat template for `count` messages; the text that it writes is in w->output. */
 static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos,
                                        specdec__bytes eos, const specdec_message *messages, int count)
 {
-    specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->output_marks,
-                            sizeof w->output);
+    specdec__template_init(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->output_marks,
+                           sizeof w->output);
     w->running_template.local_time = w->local_time;
     specdec__chat_define_template_names(&w->running_template, bos, eos, 1);
-    specdec__template_define_name(&w->running_template, specdec__template_string_value("tools"),
-                                  specdec__template_none_value());
-    specdec__template_define_name(&w->running_template, specdec__template_string_value("messages"),
-                                  specdec__chat_messages_value(&w->running_template, messages, count));
+    specdec__template_define_variable(&w->running_template, specdec__template_string_value("tools"),
+                                      specdec__template_none_value());
+    specdec__template_define_variable(&w->running_template, specdec__template_string_value("messages"),
+                                      specdec__chat_messages_value(&w->running_template, messages, count));
     specdec__template_render(&w->running_template);
 }
 
@@ -27174,7 +27205,7 @@ static specdec__bytes specdec__chat_template_output(specdec__chat_work *w, specd
 
 /* Copies bytes of the template's output to w->found->kept_text, from its offset `at` on. Returns the copy; data NULL:
    no room; empty bytes have data. */
-static specdec__bytes specdec__chat_copy_output(specdec__chat_work *w, size_t at, const unsigned char *data,
+static specdec__bytes specdec__chat_keep_output(specdec__chat_work *w, size_t at, const unsigned char *data,
                                                 size_t size)
 {
     specdec__bytes out = {NULL, 0};
@@ -27192,7 +27223,7 @@ static specdec__bytes specdec__chat_copy_output(specdec__chat_work *w, size_t at
 static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
                                              const specdec_message *system)
 {
-    const size_t head = specdec__chat_system_offset(chat->format);
+    const size_t head = specdec__chat_offset_of_system_text(chat->format);
     specdec__template_value in = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, written.data, written.size),
                             what;
     size_t at;
@@ -27201,7 +27232,7 @@ static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__cha
     at = specdec__template_find_string(&in, 0, &what);
     chat->system_prefix = specdec__template_as_bytes(NULL, 0);
     if (at < written.size && at > head)
-        chat->system_prefix = specdec__chat_copy_output(w, 0, written.data + head, at - head);
+        chat->system_prefix = specdec__chat_keep_output(w, 0, written.data + head, at - head);
 }
 
 /* Finds the system message that a template writes for a conversation without one, and stores it as
@@ -27209,7 +27240,7 @@ static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__cha
 static int specdec__chat_find_default_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
                                              specdec__bytes written, const specdec_message *messages, int count)
 {
-    const size_t head = specdec__chat_system_offset(chat->format) +
+    const size_t head = specdec__chat_offset_of_system_text(chat->format) +
                         chat->system_prefix.size;
     specdec__chat_text out;
 
@@ -27222,7 +27253,7 @@ static int specdec__chat_find_default_system(specdec__chat_work *w, specdec__cha
     if (specdec__chat_render(chat, end, 0, messages, count, &out, NULL) || out.needed > written.size ||
         head > out.needed)
         return 0;
-    chat->default_system = specdec__chat_copy_output(w, chat->system_prefix.size, written.data + head,
+    chat->default_system = specdec__chat_keep_output(w, chat->system_prefix.size, written.data + head,
                                                      written.size - out.needed);
     return chat->default_system.data && specdec__chat_format_matches_template(w, chat, end, written, messages, count);
 }
@@ -27336,7 +27367,7 @@ static SPECDEC__UNUSED void specdec__chat_recognise_template(specdec__chat_work 
         chat->failed = "it writes what no known format does";
     if (chat->format)
         return;
-    chat->culprit = specdec__chat_copy_output(w, 0, chat->culprit.data,
+    chat->culprit = specdec__chat_keep_output(w, 0, chat->culprit.data,
                                               chat->culprit.size < 64 ? chat->culprit.size : 64);
     w->local_time = 0;
     specdec__chat_run_template(w, text, bos, specdec__chat_token_text(v, v->eos), question, 1);
@@ -27351,7 +27382,7 @@ static const char specdec__chat_placeholder[] = "\xe2\x80\xa2specdec-answer\xe2\
 
 /* Returns the bytes of memory that specdec__chat_render_by_template needs, for a template of `text` bytes and messages
    of `conversation` bytes. */
-static SPECDEC__UNUSED size_t specdec__chat_template_memory(size_t text, size_t conversation)
+static SPECDEC__UNUSED size_t specdec__chat_template_memory_bytes(size_t text, size_t conversation)
 {
     return specdec__size_add(sizeof(specdec__template) + specdec__template_memory_needed(text) + SPECDEC__CACHE_LINE,
                              specdec__size_multiply(conversation, 13));
@@ -27398,7 +27429,7 @@ static void specdec__chat_drop_before_placeholder(specdec__bytes end, specdec__c
 
 /* Renders messages by the model's chat template, with the beginning of the model's turn. begun: 1: the conversation has
    earlier messages. last: token that ended the previous answer; -1: no such token, or the conversation begins. memory:
-   (bytes) see specdec__chat_template_memory. Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
+   (bytes) see specdec__chat_template_memory_bytes. Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
 specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
                                  const specdec_message *messages, int count, void *memory, size_t bytes, int64_t now,
@@ -27420,16 +27451,16 @@ specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, i
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
     if (bytes < used)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
-    specdec__template_begin(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->marks, out->size);
+    specdec__template_init(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->marks, out->size);
     t->local_time = now;
     specdec__chat_define_template_names(t, specdec__chat_token_text(v, v->bos), specdec__chat_token_text(v, v->eos), 1);
-    specdec__template_define_name(t, specdec__template_string_value("tools"), specdec__template_none_value());
+    specdec__template_define_variable(t, specdec__template_string_value("tools"), specdec__template_none_value());
     list = specdec__chat_messages_value(t, messages, count);
     if (begun) {
         earlier = specdec__chat_messages_value(t, before, 2);
         list = specdec__template_add(t, &earlier, &list);
     }
-    specdec__template_define_name(t, specdec__template_string_value("messages"), list);
+    specdec__template_define_variable(t, specdec__template_string_value("messages"), list);
     specdec__template_render(t);
     if (t->failed)
         return specdec__chat_template_error(t, error);
@@ -27460,7 +27491,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose_format(specdec__chat 
         chat->writes_bos = own && own->writes_bos;
         chat->thoughts = own ? own->thoughts : NULL;
     }
-    missing = chat->format ? specdec__chat_missing_token(chat->format, v) : NULL;
+    missing = chat->format ? specdec__chat_find_missing_token_text(chat->format, v) : NULL;
     if (missing && name)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "chat format \"%s\" needs %s, which is no token of this vocabulary", name, missing);
@@ -27567,14 +27598,14 @@ static specdec_text specdec__request_read_string(specdec__request *r, size_t nod
 }
 
 /* Returns the value at a JSON node as it is spelled in the request. */
-static specdec_text specdec__request_raw_text(const specdec__request *r, size_t node)
+static specdec_text specdec__request_value_text(const specdec__request *r, size_t node)
 {
     specdec_text text = {NULL, 0};
     specdec__bytes raw;
 
     if (!node)
         return text;
-    raw = specdec__json_raw_text(&r->json, node);
+    raw = specdec__json_value_text(&r->json, node);
     text.bytes = (const char *)raw.data;
     text.length = raw.size;
     return text;
@@ -27637,7 +27668,7 @@ static void specdec__request_read_calls(specdec__request *r, size_t node, specde
                                                    "the id of a call is no text");
         calls[i].name = specdec__request_read_string(r, name, "the name of a call is no text");
         calls[i].arguments = arguments && nodes[arguments].kind == SPECDEC__JSON_OBJECT
-                                 ? specdec__request_raw_text(r, arguments)
+                                 ? specdec__request_value_text(r, arguments)
                                  : specdec__request_read_string(r, arguments, "the arguments of a call are no text");
     }
     message->calls = calls;
@@ -27707,8 +27738,8 @@ static void specdec__request_read_members(specdec__request *r, specdec_chat_inpu
     input->messages = messages;
     input->count = (int)r->json.nodes[list].count;
     r->message = -1;
-    input->tools = specdec__request_raw_text(r, specdec__request_find_member(r, 0, "tools"));
-    input->arguments = specdec__request_raw_text(r, specdec__request_find_member(r, 0, "chat_template_kwargs"));
+    input->tools = specdec__request_value_text(r, specdec__request_find_member(r, 0, "tools"));
+    input->arguments = specdec__request_value_text(r, specdec__request_find_member(r, 0, "chat_template_kwargs"));
     input->continues = continues && r->json.nodes[continues].kind == SPECDEC__JSON_TRUE;
     specdec__request_read_tool_choice(r, specdec__request_find_member(r, 0, "tool_choice"), input);
 }
@@ -27740,7 +27771,7 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *tex
 /* ---- Checking a conversation. */
 
 /* Is a text absent, or JSON whose value is of a kind (SPECDEC__JSON_...)? */
-static int specdec__conversation_check_json(specdec_text text, int kind)
+static int specdec__conversation_is_json_of_kind(specdec_text text, int kind)
 {
     const specdec__bytes bytes = specdec__conversation_text_bytes(text);
     specdec__json_node node;
@@ -27779,8 +27810,8 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check_input(const sp
             else
                 all = specdec__size_add(all, specdec__conversation_text_bytes(m->calls[k].arguments).size);
     }
-    if (!specdec__conversation_check_json(input->tools, SPECDEC__JSON_ARRAY) ||
-        !specdec__conversation_check_json(input->arguments, SPECDEC__JSON_OBJECT))
+    if (!specdec__conversation_is_json_of_kind(input->tools, SPECDEC__JSON_ARRAY) ||
+        !specdec__conversation_is_json_of_kind(input->arguments, SPECDEC__JSON_OBJECT))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "tools are no JSON array, or the template's arguments no JSON object");
     if (all > most)
@@ -27798,7 +27829,7 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check_input(const sp
 enum {
     SPECDEC__CONVERSATION_EMPTY_CONTENT = 1,
     SPECDEC__CONVERSATION_TEXT_ARGUMENTS = 2,
-    SPECDEC__CONVERSATION_WAYS = 4
+    SPECDEC__CONVERSATION_PRESENTATIONS = 4
 };
 
 /* A dict of a template that is being filled. */
@@ -27824,10 +27855,10 @@ static specdec__template_value specdec__conversation_string_value(specdec__templ
     return specdec__template_marked_string(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
 }
 
-/* Returns the arguments of a tool call as a template's value: a dict if they are JSON, unless `way` has the bit
-   TEXT_ARGUMENTS. */
+/* Returns the arguments of a tool call as a template's value: a dict if they are JSON, unless `presentation` has the
+   bit TEXT_ARGUMENTS. */
 static specdec__template_value specdec__conversation_arguments_value(specdec__template *t, specdec_text arguments,
-                                                                     int way)
+                                                                     int presentation)
 {
     specdec__bytes bytes = specdec__conversation_text_bytes(arguments);
     specdec__json j;
@@ -27837,14 +27868,15 @@ static specdec__template_value specdec__conversation_arguments_value(specdec__te
         bytes = specdec__template_as_bytes("{}", 2);
     j.text = bytes.data;
     j.size = bytes.size;
-    if (!(way & SPECDEC__CONVERSATION_TEXT_ARGUMENTS) && specdec__json_parse(&j))
+    if (!(presentation & SPECDEC__CONVERSATION_TEXT_ARGUMENTS) && specdec__json_parse(&j))
         return specdec__template_read_json(t, bytes);
     return specdec__template_marked_string(t, bytes.data, bytes.size);
 }
 
-/* Returns the tool calls of a message as a template's value: a list of dicts. way: see SPECDEC__CONVERSATION_WAYS. */
+/* Returns the tool calls of a message as a template's value: a list of dicts. presentation: see
+   SPECDEC__CONVERSATION_PRESENTATIONS. */
 static specdec__template_value specdec__conversation_calls_value(specdec__template *t,
-                                                                 const specdec_chat_message *message, int way)
+                                                                 const specdec_chat_message *message, int presentation)
 {
     specdec__template_value *list = specdec__template_new_list(t, (size_t)message->call_count);
     specdec__dict call, function;
@@ -27862,7 +27894,7 @@ static specdec__template_value specdec__conversation_calls_value(specdec__templa
         specdec__conversation_add_dict_member(&call, "type", specdec__template_string_value("function"));
         specdec__conversation_add_dict_member(&function, "name", specdec__conversation_string_value(t, of->name));
         specdec__conversation_add_dict_member(&function, "arguments",
-                                              specdec__conversation_arguments_value(t, of->arguments, way));
+                                              specdec__conversation_arguments_value(t, of->arguments, presentation));
         specdec__conversation_add_dict_member(
             &call, "function", specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, function.items, function.count));
         list[i] = specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, call.items, call.count);
@@ -27870,11 +27902,13 @@ static specdec__template_value specdec__conversation_calls_value(specdec__templa
     return specdec__template_list_value(list, list ? (size_t)message->call_count : 0);
 }
 
-/* Returns a message of the conversation as a template's value: a dict. way: see SPECDEC__CONVERSATION_WAYS. */
+/* Returns a message of the conversation as a template's value: a dict. presentation: see
+   SPECDEC__CONVERSATION_PRESENTATIONS. */
 static specdec__template_value specdec__conversation_message_value(specdec__template *t,
-                                                                   const specdec_chat_message *message, int way)
+                                                                   const specdec_chat_message *message,
+                                                                   int presentation)
 {
-    const char *known = specdec__template_known_role(message->role, strlen(message->role));
+    const char *known = specdec__template_constant_of_role(message->role, strlen(message->role));
     specdec__dict m;
 
     memset(&m, 0, sizeof m);
@@ -27884,14 +27918,15 @@ static specdec__template_value specdec__conversation_message_value(specdec__temp
         known ? specdec__template_string_value(known)
               : specdec__template_marked_string(t, message->role, strlen(message->role)));
     specdec__conversation_add_dict_member(&m, "content",
-                                          message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY_CONTENT
+                                          message->content.bytes || presentation & SPECDEC__CONVERSATION_EMPTY_CONTENT
                                               ? specdec__conversation_string_value(t, message->content)
                                               : specdec__template_none_value());
     if (message->thoughts.bytes)
         specdec__conversation_add_dict_member(&m, "reasoning_content",
                                               specdec__conversation_string_value(t, message->thoughts));
     if (message->call_count)
-        specdec__conversation_add_dict_member(&m, "tool_calls", specdec__conversation_calls_value(t, message, way));
+        specdec__conversation_add_dict_member(&m, "tool_calls",
+                                              specdec__conversation_calls_value(t, message, presentation));
     if (message->call_id.bytes)
         specdec__conversation_add_dict_member(&m, "tool_call_id",
                                               specdec__conversation_string_value(t, message->call_id));
@@ -27900,29 +27935,29 @@ static specdec__template_value specdec__conversation_message_value(specdec__temp
     return specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
 }
 
-/* Defines the names of a chat template's input: the first `count` messages, tools, documents and other variables. way:
-   see SPECDEC__CONVERSATION_WAYS. */
+/* Defines the names of a chat template's input: the first `count` messages, tools, documents and other variables.
+   presentation: see SPECDEC__CONVERSATION_PRESENTATIONS. */
 static void specdec__conversation_define_template_names(specdec__template *t, const specdec_chat_input *input,
-                                                        int count, int way)
+                                                        int count, int presentation)
 {
     specdec__template_value *list = specdec__template_new_list(t, (size_t)count), arguments, tools;
     int i;
 
     for (i = 0; list && i < count && !t->failed; i++)
-        list[i] = specdec__conversation_message_value(t, &input->messages[i], way);
-    specdec__template_define_name(t, specdec__template_string_value("messages"),
-                                  specdec__template_list_value(list, list ? (size_t)count : 0));
+        list[i] = specdec__conversation_message_value(t, &input->messages[i], presentation);
+    specdec__template_define_variable(t, specdec__template_string_value("messages"),
+                                      specdec__template_list_value(list, list ? (size_t)count : 0));
     tools = specdec__template_none_value();
     if (input->tool_choice != SPECDEC_TOOLS_NONE)
         tools = specdec__template_read_json(t, specdec__conversation_text_bytes(input->tools));
     if (tools.kind == SPECDEC__TEMPLATE_LIST && !tools.size)
         tools = specdec__template_none_value();
-    specdec__template_define_name(t, specdec__template_string_value("tools"), tools);
+    specdec__template_define_variable(t, specdec__template_string_value("tools"), tools);
     arguments = specdec__template_read_json(t, specdec__conversation_text_bytes(input->arguments));
     if (arguments.kind == SPECDEC__TEMPLATE_DICT)
         for (i = 0; i < (int)arguments.size; i++)
-            specdec__template_define_name(t, specdec__template_list_items(&arguments)[2 * i],
-                                          specdec__template_list_items(&arguments)[2 * i + 1]);
+            specdec__template_define_variable(t, specdec__template_list_items(&arguments)[2 * i],
+                                              specdec__template_list_items(&arguments)[2 * i + 1]);
 }
 
 /* Removes the text that the template wrote behind the content of the last message, so that the model continues that
@@ -27972,16 +28007,16 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
     const size_t used = (sizeof(specdec__template) + 7) & ~(size_t)7;
     specdec__template *t = (specdec__template *)(void *)w->memory;
     specdec_result result = SPECDEC_OK;
-    int way;
+    int presentation;
 
     if (w->memory_bytes < used)
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
-    for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
-        specdec__template_begin(t, w->text, w->memory + used, w->memory_bytes - used, out->text, out->marks, out->size);
+    for (presentation = 0; presentation < SPECDEC__CONVERSATION_PRESENTATIONS; presentation++) {
+        specdec__template_init(t, w->text, w->memory + used, w->memory_bytes - used, out->text, out->marks, out->size);
         t->local_time = w->local_time;
         specdec__chat_define_template_names(t, specdec__chat_token_text(w->vocab, w->vocab->bos),
                                             specdec__chat_token_text(w->vocab, w->vocab->eos), !open);
-        specdec__conversation_define_template_names(t, input, count, way);
+        specdec__conversation_define_template_names(t, input, count, presentation);
         specdec__template_render(t);
         if (!t->failed)
             break;
@@ -28005,7 +28040,7 @@ static const char specdec__conversation_sample_question[] = "specdec-question",
                   specdec__conversation_sample_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
 
 /* Returns the offset behind the last occurrence of a word in a text; 0: it does not occur. */
-static size_t specdec__conversation_end_of_last_match(specdec__bytes text, const char *word)
+static size_t specdec__conversation_offset_behind_last_match(specdec__bytes text, const char *word)
 {
     const size_t size = strlen(word);
     size_t at = text.size >= size ? text.size - size + 1 : 0;
@@ -28026,14 +28061,15 @@ static int specdec__conversation_row_parses_call(const specdec__calls *row, cons
     specdec_part part;
 
     if (row->flags & SPECDEC__CALLS_BARE) {
-        const size_t at = specdec__conversation_end_of_last_match(specdec__template_as_bytes(text, size), "{\"name\":");
+        const size_t at = specdec__conversation_offset_behind_last_match(specdec__template_as_bytes(text, size),
+                                                                         "{\"name\":");
 
         if (!at)
             return 0;
         text += at - 8;
         size -= at - 8;
     }
-    if (section && !specdec__conversation_end_of_last_match(specdec__template_as_bytes(text, size), section))
+    if (section && !specdec__conversation_offset_behind_last_match(specdec__template_as_bytes(text, size), section))
         return 0;
     specdec__answer_begin_splitter(&s, row, NULL, 0);
     specdec__answer_push_bytes(&s, text, size);
@@ -28053,12 +28089,12 @@ static int specdec__conversation_row_parses_call(const specdec__calls *row, cons
 /* Does a text contain a mark? 0 for NULL. */
 static int specdec__conversation_contains_mark(specdec__bytes text, const char *mark)
 {
-    return mark && specdec__conversation_end_of_last_match(text, mark) > 0;
+    return mark && specdec__conversation_offset_behind_last_match(text, mark) > 0;
 }
 
 /* Returns the first row of specdec__call_table whose marks occur in the template's text, for templates that write no
    calls; else a row whose mark is a token of the vocabulary; NULL: no row fits. */
-static const specdec__calls *specdec__conversation_find_calls_row(specdec__bytes text, const specdec__vocab *v)
+static const specdec__calls *specdec__conversation_find_call_row(specdec__bytes text, const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     size_t k;
@@ -28096,7 +28132,7 @@ specdec__conversation_find_call_format(specdec__chat_work *w, specdec__bytes tex
     specdec_chat_input input;
     specdec__bytes written;
     size_t i, from;
-    int way, writes = 0;
+    int presentation, writes = 0;
 
     memset(messages, 0, sizeof messages);
     memset(&call, 0, sizeof call);
@@ -28115,25 +28151,26 @@ specdec__conversation_find_call_format(specdec__chat_work *w, specdec__bytes tex
     input.count = 2;
     input.tools.bytes = tools;
     input.tools.length = sizeof tools - 1;
-    for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
-        specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->output_marks,
-                                sizeof w->output);
+    for (presentation = 0; presentation < SPECDEC__CONVERSATION_PRESENTATIONS && !chat->calls; presentation++) {
+        specdec__template_init(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->output_marks,
+                               sizeof w->output);
         w->running_template.local_time = 0;
         specdec__chat_define_template_names(&w->running_template, specdec__chat_token_text(v, v->bos),
                                             specdec__chat_token_text(v, v->eos), 0);
-        specdec__conversation_define_template_names(&w->running_template, &input, 2, way);
+        specdec__conversation_define_template_names(&w->running_template, &input, 2, presentation);
         specdec__template_render(&w->running_template);
         written = specdec__template_as_bytes(w->output, w->running_template.output_bytes);
         from = w->running_template.failed
                    ? 0
-                   : specdec__conversation_end_of_last_match(written, specdec__conversation_sample_question);
-        writes |= from && specdec__conversation_end_of_last_match(written, specdec__conversation_sample_tool) > from;
+                   : specdec__conversation_offset_behind_last_match(written, specdec__conversation_sample_question);
+        writes |= from &&
+                  specdec__conversation_offset_behind_last_match(written, specdec__conversation_sample_tool) > from;
         for (i = 0; from && !chat->calls && i < SPECDEC__COUNT(specdec__call_table); i++)
             if (specdec__conversation_row_parses_call(&specdec__call_table[i], w->output + from, written.size - from))
                 chat->calls = &specdec__call_table[i];
     }
     if (!chat->calls && !writes && specdec__conversation_contains_mark(text, "tool"))
-        chat->calls = specdec__conversation_find_calls_row(text, v);
+        chat->calls = specdec__conversation_find_call_row(text, v);
     for (i = 0; i < SPECDEC__COUNT(specdec__thought_table) && !chat->thoughts; i++)
         if (specdec__conversation_contains_mark(text, specdec__thought_table[i].close) &&
             (!i || specdec__conversation_contains_mark(text, specdec__thought_table[i].open)))
@@ -31794,8 +31831,8 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     if (x->kind == SPECDEC__JSON_NUMBER) {
         specdec__decimal one, two;
 
-        if (!specdec__decimal_read(specdec__json_raw_text(&s->json, a), &one) ||
-            !specdec__decimal_read(specdec__json_raw_text(&s->json, c), &two))
+        if (!specdec__decimal_read(specdec__json_value_text(&s->json, a), &one) ||
+            !specdec__decimal_read(specdec__json_value_text(&s->json, c), &two))
             return 0;
         return !specdec__decimal_compare(&one, &two);
     }
@@ -31870,8 +31907,9 @@ static uint32_t specdec__schema_type_bit_of_value(specdec__schema *s, uint32_t n
 
     if (kind != SPECDEC__JSON_NUMBER)
         return types[kind];
-    return specdec__decimal_read(specdec__json_raw_text(&s->json, node), &d) && d.fraction ? SPECDEC__JSON_TYPE_FRACTION
-                                                                                           : SPECDEC__JSON_TYPE_INTEGER;
+    return specdec__decimal_read(specdec__json_value_text(&s->json, node), &d) && d.fraction
+               ? SPECDEC__JSON_TYPE_FRACTION
+               : SPECDEC__JSON_TYPE_INTEGER;
 }
 
 /* Returns the SPECDEC__JSON_TYPE_... bits of the type's name, or list of such names, at a JSON node. */
@@ -31981,7 +32019,7 @@ static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char 
         id = specdec__schema_get_id(s, node);
         if (!id)
             continue;
-        raw = specdec__json_raw_text(&s->json, id);
+        raw = specdec__json_value_text(&s->json, id);
         raw.data++;
         raw.size -= 2;
         if (raw.size && raw.data[raw.size - 1] == '#')
@@ -32036,7 +32074,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 /* Returns the JSON node of the schema that a $ref names. */
 static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
-    const specdec__bytes raw = specdec__json_raw_text(&s->json, ref);
+    const specdec__bytes raw = specdec__json_value_text(&s->json, ref);
     const unsigned char *text = raw.data + 1;
     size_t size = raw.size - 2, hash = 0;
     uint32_t node;
@@ -32109,7 +32147,7 @@ static void specdec__schema_add_term(specdec__schema *s, uint32_t node, uint32_t
 /* Returns the row of specdec__keywords whose name is at a JSON node; NULL: the name is no keyword but a note. */
 static const struct specdec__keyword *specdec__schema_find_keyword(const specdec__schema *s, uint32_t name)
 {
-    const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
+    const specdec__bytes raw = specdec__json_value_text(&s->json, name);
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__keywords); i++) {
@@ -32738,7 +32776,7 @@ static uint32_t specdec__schema_get_state_before_value(specdec__schema *s, uint3
 static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
-    const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
+    const specdec__bytes raw = specdec__json_value_text(&s->json, node);
     unsigned char *text = (unsigned char *)specdec__build_reserve_scratch(s->build, raw.size / 4 + 1);
     unsigned char *out = (unsigned char *)specdec__build_reserve_scratch(s->build, 6 * raw.size / 4 + 1);
     size_t count, i, at = 0;
@@ -32780,7 +32818,7 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
     if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
         return (uint32_t)specdec__schema_fail_keyword(s, fact->node, NULL, SPECDEC_ERROR_FORMAT,
                                                       "this must be a string");
-    size = specdec__json_raw_text(&s->json, fact->node).size;
+    size = specdec__json_value_text(&s->json, fact->node).size;
     text = (unsigned char *)specdec__build_reserve_scratch(s->build, size / 4 + 1);
     if (!text)
         return 0;
@@ -33080,7 +33118,7 @@ static void specdec__schema_limit_numbers(specdec__schema *s, specdec__dfa *d, u
 
     if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
         specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
-    } else if (!specdec__decimal_read(specdec__json_raw_text(&s->json, node), &limit)) {
+    } else if (!specdec__decimal_read(specdec__json_value_text(&s->json, node), &limit)) {
         specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
     } else if (specdec__numbers_build_limit_dfa(s->build, &side, &limit, at_least, strict)) {
         specdec__dfa_product(s->build, d, &old, &side, SPECDEC__DFA_BOTH);
@@ -33109,7 +33147,7 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
     int i;
 
     if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
-        !specdec__decimal_read(specdec__json_raw_text(&s->json, fact->node), &unit)) {
+        !specdec__decimal_read(specdec__json_value_text(&s->json, fact->node), &unit)) {
         specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
         return;
     }
@@ -33348,7 +33386,7 @@ static int specdec__schema_value_obeys_facts(specdec__schema *s, uint32_t node)
         }
     }
     if (type & SPECDEC__JSON_TYPE_NUMBER && !s->build->failed) {
-        const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
+        const specdec__bytes raw = specdec__json_value_text(&s->json, node);
 
         return d.label.data[specdec__dfa_read_text(&d, 1, raw.data, raw.size)] != 0;
     }
@@ -34589,7 +34627,7 @@ static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, co
     }
     i = specdec__schema_get_member(s, 0, "$schema");
     if (i) {
-        const specdec__bytes raw = specdec__json_raw_text(&s->json, i);
+        const specdec__bytes raw = specdec__json_value_text(&s->json, i);
         size_t k;
 
         for (k = 0; k + 8 < raw.size; k++)
@@ -34792,7 +34830,7 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
     specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-    const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
+    const specdec__bytes raw = specdec__json_value_text(&s->json, name);
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
@@ -34867,7 +34905,7 @@ static SPECDEC__UNUSED void specdec__tools_set_splitter_argument_kinds(specdec_s
 static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const specdec_constraint_source *source,
                                    size_t size)
 {
-    const specdec__calls *row = source->calls ? specdec__answer_find_calls(source->calls) : NULL;
+    const specdec__calls *row = source->calls ? specdec__answer_find_call_row_by_name(source->calls) : NULL;
     uint32_t tool = 0, name, root, any, all, i = 0;
     specdec__vector rules;
 
@@ -35019,7 +35057,7 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
             break;
         path[used++] = '/';
         if (specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT) {
-            const specdec__bytes raw = specdec__json_raw_text(&s->json, child);
+            const specdec__bytes raw = specdec__json_value_text(&s->json, child);
             const size_t room = sizeof path - 24 - used, size = raw.size - 2 < room ? raw.size - 2 : room;
 
             memcpy(path + used, raw.data + 1, size);
@@ -35292,12 +35330,12 @@ static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *
     for (id = 0; id < v->count; id++) {
         if (at)
             at[id] = (uint32_t)sum;
-        if (specdec__token_bytes(v, (int32_t)id, 0, NULL, 0, &size, NULL) != SPECDEC_OK && !size)
+        if (specdec__token_write_bytes(v, (int32_t)id, 0, NULL, 0, &size, NULL) != SPECDEC_OK && !size)
             continue;
         if (size > SPECDEC__TRIE_TOKEN_BYTES)
             continue;
         if (text)
-            specdec__token_bytes(v, (int32_t)id, 0, text + sum, size, &size, NULL);
+            specdec__token_write_bytes(v, (int32_t)id, 0, text + sum, size, &size, NULL);
         sum += size;
     }
     if (at)
@@ -36952,7 +36990,7 @@ static specdec_result specdec__part_check_file(specdec__model *m, const char *pa
     specdec__bytes file = {NULL, 0};
     int number = 0, files = 1;
     specdec__gguf part;
-    specdec_result result = specdec__os_map(&file, path, error);
+    specdec_result result = specdec__os_map_whole_file(&file, path, error);
 
     if (result)
         return result;
@@ -36969,7 +37007,7 @@ static specdec_result specdec__part_check_file(specdec__model *m, const char *pa
         m->tensors += (int)part.tensor_count;
         *bytes = specdec__size_add(*bytes, specdec__part_bytes(&part));
     }
-    specdec__os_unmap(&file);
+    specdec__os_unmap_file(&file);
     return result ? specdec__os_prefix_error(path, result, error) : result;
 }
 
@@ -37023,17 +37061,18 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, c
 
         (void)specdec__part_write_path(path, i, m->file_count, name, NULL);
         file.data = NULL;
-        if ((result = specdec__os_map(&file, name, error)) != SPECDEC_OK)
+        if ((result = specdec__os_map_whole_file(&file, name, error)) != SPECDEC_OK)
             return result;
         result = specdec__gguf_find_sections(&part, file, error); /* fails only if the file has changed since then */
         size = result ? 0 : specdec__gguf_used_bytes(&part);
         padded = result ? 0 : specdec__part_bytes(&part);
-        specdec__os_unmap(&file);
+        specdec__os_unmap_file(&file);
         if (!result && padded > m->part_bytes - (size_t)(at - room))
             result = specdec__fail(error, SPECDEC_ERROR_FILE, "it has changed while it was read");
         if (result)
             return specdec__os_prefix_error(name, result, error);
-        result = mapped ? specdec__os_map_at(at, size, name, error) : specdec__os_read(at, size, name, error);
+        result = mapped ? specdec__os_map_file_at(at, size, name, error)
+                        : specdec__os_read_file_start(at, size, name, error);
         if (result)
             return result;
         at += padded;
@@ -37705,7 +37744,7 @@ static specdec_result specdec__model_read_facts(specdec__model *m, specdec_error
             m->fact[i] = value > 0 ? value : (float)m->trait[i == SPECDEC__SCORE_CAP ? SPECDEC__CAP_SCORES
                                                                                       : SPECDEC__CAP_LOGITS];
         else if (i == SPECDEC__EMBEDDING_SCALE && !(value > 0) && m->trait[SPECDEC__ROOT_EMBEDDING])
-            m->fact[i] = (float)(m->embedding * specdec__inverse_root((double)m->embedding));
+            m->fact[i] = (float)(m->embedding * specdec__inverse_square_root((double)m->embedding));
         else if (i == SPECDEC__QUERY_SCALE)
             m->fact[i] = value;
     }
@@ -37734,8 +37773,8 @@ static float specdec__model_query_scale(const specdec__model *m, const specdec__
     if (m->trait[SPECDEC__UNSCALED] && !(scale > 0))
         scale = 1;
     if (!(scale > 0))
-        scale = (float)specdec__inverse_root(wide          ? m->embedding / shape->heads
-                                             : latent->rank ? latent->key_dim
+        scale = (float)specdec__inverse_square_root(wide          ? m->embedding / shape->heads
+                                                    : latent->rank ? latent->key_dim
                                                             : shape->key_dim);
     return scale * m->query_factor;
 }
@@ -39028,7 +39067,7 @@ enum { SPECDEC__HEADS_NAME_BYTES = 64 }; /* a name of a head's tensor, at most *
 static const char *specdec__heads_tensor_name(const specdec__heads_kind *kind, char column, int head,
                                               char name[SPECDEC__HEADS_NAME_BYTES])
 {
-    const char *pattern = specdec__row_text(kind->tensors, column, 0);
+    const char *pattern = specdec__row_text_of_column(kind->tensors, column, 0);
     specdec__writer w = specdec__writer_to(name, SPECDEC__HEADS_NAME_BYTES);
     char one[2] = {0, 0};
 
@@ -39461,7 +39500,7 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
     specdec_result result = SPECDEC_OK;
     int i;
 
-    specdec__os_unmap(&m->mapped);
+    specdec__os_unmap_file(&m->mapped);
     for (i = 0; i < count && !result; i++) {
         result = specdec__part_write_path(source->path, i, count, name, error);
         if (result)
@@ -39474,7 +39513,8 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
         room = (unsigned char *)specdec__arena_reserve(arena, m->part_bytes, 1, SPECDEC__CACHE_LINE);
     file->data = room;
     if (!room) {
-        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL : specdec__os_find_addresses(m->part_bytes);
+        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL
+                                                                   : specdec__os_find_free_addresses(m->part_bytes);
         m->mapped.size = m->part_bytes;
     }
     if (!file->data)
@@ -39490,7 +39530,7 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
                                           specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
     int number = 0, count = 1;
-    specdec_result result = specdec__os_map(&m->mapped, source->path, error);
+    specdec_result result = specdec__os_map_whole_file(&m->mapped, source->path, error);
     unsigned char *room = NULL;
 
     *file = m->mapped;
@@ -39502,8 +39542,8 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     if (!room)
         return result;
     file->data = room;
-    specdec__os_unmap(&m->mapped);
-    return specdec__os_read(room, file->size, source->path, error);
+    specdec__os_unmap_file(&m->mapped);
+    return specdec__os_read_file_start(room, file->size, source->path, error);
 }
 
 /* Reads the chat template and recognises its format. Of the memory this takes, only the format's texts stay; *beyond:
@@ -39673,7 +39713,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
 /* Unmaps the files of a model. */
 static void specdec__model_deinit(specdec__model *m)
 {
-    specdec__os_unmap(&m->mapped);
+    specdec__os_unmap_file(&m->mapped);
 }
 
 SPECDEC__FOR_SPEED
@@ -39734,15 +39774,15 @@ typedef struct specdec__state {
 SPECDEC__FOR_SIZE
 
 /* Returns the floats of one layer in a slot: two windows, and the matrices of all heads. */
-static size_t specdec__state_layer_floats(const specdec__recurrent_sizes *m)
+static size_t specdec__state_slot_floats_per_layer(const specdec__recurrent_sizes *m)
 {
     return 2 * specdec__recurrent_window_floats(m) + (size_t)m->heads * specdec__recurrent_head_floats(m);
 }
 
 /* Returns the bytes of one slot: the states of all recurrent layers for one sequence. */
-static size_t specdec__state_bytes(const specdec__recurrent_sizes *m)
+static size_t specdec__state_slot_bytes(const specdec__recurrent_sizes *m)
 {
-    return specdec__size_multiply(specdec__state_layer_floats(m) * sizeof(float), (size_t)m->layers);
+    return specdec__size_multiply(specdec__state_slot_floats_per_layer(m) * sizeof(float), (size_t)m->layers);
 }
 
 /* Takes slots from an arena for `views` views of at most `length` tokens: for each the state that a step reads, the
@@ -39759,7 +39799,7 @@ static void specdec__states_init(specdec__states *s, const specdec__recurrent_si
     s->checkpoint_distance = every ? every : specdec__max_int(256, (length + 3) / 4);
     s->max_checkpoints = specdec__min_int(length / s->checkpoint_distance, 1 << 12);
     s->count = (int)specdec__min_int(views, (1 << 30) / (s->max_checkpoints + 2)) * (s->max_checkpoints + 2);
-    s->bytes = specdec__state_bytes(mixing);
+    s->bytes = specdec__state_slot_bytes(mixing);
     s->input_floats = (size_t)mixing->layers * (size_t)mixing->input_count;
     s->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)s->count, s->bytes, SPECDEC__CACHE_LINE);
     s->free_slots = SPECDEC__TAKE(arena, int, s->count);
@@ -39795,7 +39835,7 @@ SPECDEC__INLINE int specdec__states_exist(const specdec__states *s)
 }
 
 /* Returns the last point of a view, its current state; a point of length 0 without a slot if the view has none. */
-SPECDEC__INLINE specdec__point specdec__state_current(const specdec__state *state)
+SPECDEC__INLINE specdec__point specdec__state_current_point(const specdec__state *state)
 {
     static const specdec__point none = {0, -1, 0};
 
@@ -39840,16 +39880,16 @@ static int specdec__states_take_slot(specdec__states *s)
 }
 
 /* Frees the slot of the state that a step has written for certain nodes of a view, as these were not committed. */
-static void specdec__state_free_uncommitted(specdec__state *state, specdec__states *s)
+static void specdec__state_free_uncommitted_slot(specdec__state *state, specdec__states *s)
 {
     specdec__states_add_reference(s, state->uncommitted.slot, -1);
     state->uncommitted.slot = -1;
 }
 
 /* Frees the stored inputs of all uncommitted nodes of a view. */
-static void specdec__state_free_nodes(specdec__state *state, specdec__states *s)
+static void specdec__state_free_node_inputs(specdec__state *state, specdec__states *s)
 {
-    specdec__state_free_uncommitted(state, s);
+    specdec__state_free_uncommitted_slot(state, s);
     state->stored_nodes = state->certain_nodes = 0;
 }
 
@@ -39864,7 +39904,7 @@ static void specdec__state_move_input_row(specdec__state *state, int from, int t
 }
 
 /* Frees the stored inputs of a view's waiting tokens, once the view's current state includes these tokens. */
-static void specdec__state_free_waiting(specdec__state *state)
+static void specdec__state_free_waiting_inputs(specdec__state *state)
 {
     int i;
 
@@ -39895,9 +39935,9 @@ static void specdec__state_free_checkpoint(specdec__state *state, specdec__state
 
 /* Makes point `to` the current state of a view. The previous point stays as a checkpoint if it is checkpoint_distance
    or more tokens behind the last checkpoint, or if it ends a prompt. */
-static void specdec__state_advance(specdec__state *state, specdec__states *s, specdec__point to)
+static void specdec__state_make_point_current(specdec__state *state, specdec__states *s, specdec__point to)
 {
-    const specdec__point now = specdec__state_current(state);
+    const specdec__point now = specdec__state_current_point(state);
     const int before = state->count > 1 ? state->point[state->count - 2].length : 0;
 
     if (state->count && (now.length - before < s->checkpoint_distance &&
@@ -39922,8 +39962,8 @@ static int specdec__state_commit(specdec__state *state, specdec__states *s, cons
     if (certain) {
         if (count < certain || path[certain - 1] != certain - 1)
             return 0;
-        specdec__state_free_waiting(state);
-        specdec__state_advance(state, s, state->uncommitted);
+        specdec__state_free_waiting_inputs(state);
+        specdec__state_make_point_current(state, s, state->uncommitted);
         state->uncommitted.slot = -1;
         state->certain_nodes = 0;
     }
@@ -39949,29 +39989,29 @@ static int specdec__state_find_point(const specdec__state *state, int length)
 }
 
 /* Returns the largest number of tokens, at most `length`, for which a view still has the state. */
-static int specdec__state_longest_cut(const specdec__state *state, int length)
+static int specdec__state_longest_cut_length(const specdec__state *state, int length)
 {
-    const int now = specdec__state_current(state).length, i = specdec__state_find_point(state, length);
+    const int now = specdec__state_current_point(state).length, i = specdec__state_find_point(state, length);
 
     if (length >= now)
         return specdec__min_int(length, now + state->waiting_tokens);
     return i < 0 ? 0 : state->point[i].length;
 }
 
-/* Cuts the recurrent states of a view to its first `length` tokens. length: as specdec__state_longest_cut has returned
-   it. */
+/* Cuts the recurrent states of a view to its first `length` tokens. length: as specdec__state_longest_cut_length has
+   returned it. */
 static void specdec__state_cut(specdec__state *state, specdec__states *s, int length)
 {
-    const int now = specdec__state_current(state).length;
+    const int now = specdec__state_current_point(state).length;
 
-    specdec__state_free_nodes(state, s);
+    specdec__state_free_node_inputs(state, s);
     state->waiting_tokens = specdec__max_int(length - now, 0);
     while (state->count && state->point[state->count - 1].length > length)
         specdec__states_add_reference(s, state->point[--state->count].slot, -1);
 }
 
 /* Makes a slot, which holds the state after `length` tokens, the current state of an empty view. */
-static void specdec__state_set_slot(specdec__state *state, specdec__states *s, int length, int slot)
+static void specdec__state_make_slot_current(specdec__state *state, specdec__states *s, int length, int slot)
 {
     specdec__state_cut(state, s, 0);
     state->point[0].length = length;
@@ -39982,16 +40022,18 @@ static void specdec__state_set_slot(specdec__state *state, specdec__states *s, i
 
 /* Returns how many of another view's first `length` tokens a view can share: those the other view has a state for,
    including waiting tokens as far as this view can store their inputs. */
-static int specdec__state_count_shared(const specdec__state *state, const specdec__state *other, int length)
+static int specdec__state_count_shareable_tokens(const specdec__state *state, const specdec__state *other, int length)
 {
-    const int reach = specdec__state_longest_cut(other, length), now = specdec__state_current(other).length;
+    const int reach = specdec__state_longest_cut_length(other, length),
+              now = specdec__state_current_point(other).length;
 
     return reach <= now ? reach : now + specdec__min_int(reach - now, state->max_inputs / 2);
 }
 
 /* Copies references to another view's points, and the inputs of its waiting tokens, for the other view's first `length`
-   tokens; this view has no states yet. length: as specdec__state_count_shared has returned it. */
-static void specdec__state_share(specdec__state *state, specdec__states *s, const specdec__state *other, int length)
+   tokens; this view has no states yet. length: as specdec__state_count_shareable_tokens has returned it. */
+static void specdec__state_share_points(specdec__state *state, specdec__states *s, const specdec__state *other,
+                                        int length)
 {
     int i;
 
@@ -40000,7 +40042,7 @@ static void specdec__state_share(specdec__state *state, specdec__states *s, cons
         state->point[state->count++] = other->point[i];
         specdec__states_add_reference(s, other->point[i].slot, 1);
     }
-    state->waiting_tokens = length - specdec__state_current(state).length;
+    state->waiting_tokens = length - specdec__state_current_point(state).length;
     for (i = 0; i < state->waiting_tokens; i++)
         memcpy(specdec__state_inputs_address(s, state, state->input_row[i], 0),
                specdec__state_inputs_address(s, other, other->input_row[i], 0), s->input_floats * sizeof(float));
@@ -40100,7 +40142,7 @@ enum {
 
 /* A change of a view, as its listener receives it. */
 typedef struct specdec__kv_event {
-    int kind;                        /* SPECDEC__KV_RESERVE, ... */
+    int kind;                        /* what has changed: SPECDEC__KV_RESERVE (slots), ... */
     specdec__view *view;             /* the changed view */
     specdec__view *source_view;      /* the view whose keys were shared; NULL: none */
     int first_number, second_number; /* numbers of the change: see SPECDEC__KV_RESERVE and the other kinds */
@@ -40111,7 +40153,7 @@ typedef struct specdec__kv_event {
 
 /* The layout of a layer's keys and values in the pages of its span. */
 typedef struct specdec__kv_layer {
-    int span;           /* SPECDEC__WHOLE or SPECDEC__WINDOW */
+    int span;           /* the span to which the layer belongs: SPECDEC__WHOLE or SPECDEC__WINDOW */
     int owns_keys;      /* 1: the layer has keys of its own; 0: it reads another layer's, or has no attention */
     int kv_heads;       /* heads of keys and values; 0: the layer has no attention */
     int dim, value_dim; /* sizes of a key and of a value of one head, padded */
@@ -40122,7 +40164,7 @@ typedef struct specdec__kv_layer {
 
 /* The cache of one context: pages of keys and values, slots of recurrent states, and the list of kept views. */
 typedef struct specdec__kv {
-    int type;                 /* SPECDEC__KV_F16, ... */
+    int type;                 /* storage type of keys and values: SPECDEC__KV_F16, ... */
     int layers;               /* layers on this rank */
     specdec__kv_layer *layer; /* (layers) layout of each layer's keys and values */
     int dim;                  /* the largest size of a key or value of any layer, padded */
@@ -40265,8 +40307,8 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
 
 /* Gives a model without keys of its own (an assistant) the cache of the target. Its layers with a window read the keys
    of the target's last layer but one, the other layers those of the target's last layer. */
-static void specdec__kv_borrow(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
-                               specdec__arena *arena)
+static void specdec__kv_borrow_target_cache(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
+                                            specdec__arena *arena)
 {
     int i;
 
@@ -40286,7 +40328,7 @@ static void specdec__kv_borrow(specdec__kv *kv, const specdec__kv *other, const 
 }
 
 /* Returns the bytes of all pages and all recurrent states. */
-static size_t specdec__kv_bytes(const specdec__kv *kv)
+static size_t specdec__kv_total_bytes(const specdec__kv *kv)
 {
     size_t bytes = (size_t)kv->states.count * kv->states.bytes;
     int span;
@@ -40419,20 +40461,20 @@ static int specdec__view_has_all_keys(const specdec__view *view, const specdec__
 
 /* Returns to how many of its first `end` keys a view can be cut: with recurrent layers, up to the last checkpoint; 0
    where a window would reach pages that were freed. */
-static int specdec__view_longest_cut(const specdec__view *view, const specdec__kv *kv, int end)
+static int specdec__view_longest_cut_length(const specdec__view *view, const specdec__kv *kv, int end)
 {
-    end = specdec__states_exist(&kv->states) ? specdec__state_longest_cut(&view->state, end) : end;
+    end = specdec__states_exist(&kv->states) ? specdec__state_longest_cut_length(&view->state, end) : end;
     return specdec__view_has_all_keys(view, kv, end) ? end : 0;
 }
 
-/* Cuts a view without reserved slots to its first `length` keys, or to the length that specdec__view_longest_cut
+/* Cuts a view without reserved slots to its first `length` keys, or to the length that specdec__view_longest_cut_length
    returns, and frees the pages that no view holds any more. */
 static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 {
     int span;
 
     if (length < view->length) {
-        length = specdec__view_longest_cut(view, kv, length);
+        length = specdec__view_longest_cut_length(view, kv, length);
         if (specdec__states_exist(&kv->states))
             specdec__state_cut(&view->state, &kv->states, length);
     }
@@ -40455,7 +40497,7 @@ static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 /* Returns the kept view to evict first: the least recently used one. If a quarter or more of the kept views were never
    shared, only these are considered, so that many such views do not evict those that were shared. NULL: all kept views
    are empty. */
-static specdec__view *specdec__kv_find_evictable(const specdec__kv *kv)
+static specdec__view *specdec__kv_find_evictable_view(const specdec__kv *kv)
 {
     specdec__view *view, *oldest = NULL;
     int all = 0, alone = 0;
@@ -40471,8 +40513,8 @@ static specdec__view *specdec__kv_find_evictable(const specdec__kv *kv)
 }
 
 /* Evicts keys of kept views: first the keys of one view behind its shared ones, if they are 64 or more; else all keys
-   of the view that specdec__kv_find_evictable returns. Returns 0 when kept views have no keys left. */
-static int specdec__kv_evict(specdec__kv *kv)
+   of the view that specdec__kv_find_evictable_view returns. Returns 0 when kept views have no keys left. */
+static int specdec__kv_evict_kept_keys(specdec__kv *kv)
 {
     specdec__view *view;
 
@@ -40481,7 +40523,7 @@ static int specdec__kv_evict(specdec__kv *kv)
             specdec__view_cut(view, kv, view->shared_keys);
             return 1;
         }
-    view = specdec__kv_find_evictable(kv);
+    view = specdec__kv_find_evictable_view(kv);
     if (view)
         specdec__view_cut(view, kv, 0);
     return view != NULL;
@@ -40489,12 +40531,13 @@ static int specdec__kv_evict(specdec__kv *kv)
 
 /* Takes a slot for a recurrent state, with one reference, and returns its number; evicts kept views if there is no free
    slot. Returns -1 if there is still none. */
-static int specdec__kv_take_state(specdec__kv *kv)
+static int specdec__kv_take_state_slot(specdec__kv *kv)
 {
     specdec__view *oldest;
     int slot;
 
-    while ((slot = specdec__states_take_slot(&kv->states)) < 0 && (oldest = specdec__kv_find_evictable(kv)) != NULL)
+    while ((slot = specdec__states_take_slot(&kv->states)) < 0 &&
+           (oldest = specdec__kv_find_evictable_view(kv)) != NULL)
         specdec__view_cut(oldest, kv, 0);
     return slot;
 }
@@ -40507,7 +40550,7 @@ static int specdec__pages_take_page(specdec__kv *kv, int span)
     int page;
 
     while (!pages->free_count)
-        if (!pages->only_kept || !specdec__kv_evict(kv))
+        if (!pages->only_kept || !specdec__kv_evict_kept_keys(kv))
             return -1;
     page = pages->free_pages[--pages->free_count];
     pages->view_counts[page] = 1;
@@ -40533,7 +40576,7 @@ static int specdec__view_copy_last_page(specdec__view *view, specdec__kv *kv, in
         if (page < 0 && pages->view_counts[last->page] > 1 + pages->kept_counts[last->page])
             return 0;
         while (page < 0 && pages->view_counts[last->page] > 1) /* all other holders are kept views */
-            specdec__kv_evict(kv);
+            specdec__kv_evict_kept_keys(kv);
         if (page >= 0) {
             memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
                    pages->bytes);
@@ -40546,7 +40589,7 @@ static int specdec__view_copy_last_page(specdec__view *view, specdec__kv *kv, in
 }
 
 /* Returns how many nodes, from node 0 on, have reserved slots in every span. */
-static int specdec__view_count_reserved(const specdec__view *view, const specdec__kv *kv)
+static int specdec__view_count_reserved_slots(const specdec__view *view, const specdec__kv *kv)
 {
     int span, least = 1 << 30;
 
@@ -40590,9 +40633,9 @@ static int specdec__view_reserve_slots(specdec__view *view, specdec__kv *kv, int
 
 /* Reserves slots for n nodes as specdec__view_reserve_slots does, and notifies the listener if anything has changed.
    Returns 0 when pages run out. */
-static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
+static int specdec__view_reserve_and_notify(specdec__view *view, specdec__kv *kv, int n)
 {
-    const int before = SPECDEC__PIPE && kv->notify ? specdec__view_count_reserved(view, kv) : 0;
+    const int before = SPECDEC__PIPE && kv->notify ? specdec__view_count_reserved_slots(view, kv) : 0;
     const int enough = specdec__view_reserve_slots(view, kv, n);
 
     if (SPECDEC__PIPE && (!enough || before < n))
@@ -40692,7 +40735,7 @@ static void specdec__view_free_old_pages(specdec__view *view, specdec__pages *pa
 }
 
 /* Frees all reserved slots of a view: its spare pages, and the recurrent inputs of its nodes. */
-static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
+static void specdec__view_free_reserved_slots(specdec__view *view, specdec__kv *kv)
 {
     int span, had = 0;
 
@@ -40703,7 +40746,7 @@ static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
             specdec__pages_add_holder(&kv->span[span], s->segment[s->count + --s->spare_pages].page, view, -1);
     }
     if (specdec__states_exist(&kv->states))
-        specdec__state_free_nodes(&view->state, &kv->states);
+        specdec__state_free_node_inputs(&view->state, &kv->states);
     if (had)
         specdec__kv_notify(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
@@ -40711,7 +40754,8 @@ static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
 /* Commits the reserved nodes path[0] < path[1] < ... of a view as its next tokens. The next `stay` entries of path stay
    reserved and become nodes 0, 1, ...; with stay = -1 all later nodes stay. Another view may share the last page by
    now: it sees the committed keys, and copies the page before it reserves slots in it. */
-static void specdec__view_commit_keeping(specdec__view *view, specdec__kv *kv, const int *path, int count, int stay)
+static void specdec__view_commit_and_keep_nodes(specdec__view *view, specdec__kv *kv, const int *path, int count,
+                                                int stay)
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;
 
@@ -40752,13 +40796,13 @@ static void specdec__view_commit_keeping(specdec__view *view, specdec__kv *kv, c
    free. */
 static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int *path, int count)
 {
-    specdec__view_commit_keeping(view, kv, path, count, 0);
+    specdec__view_commit_and_keep_nodes(view, kv, path, count, 0);
 }
 
 /* Removes all keys from logical position `length` on, as specdec__view_cut does, and all reserved slots. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
-    specdec__view_free_reserved(view, kv);
+    specdec__view_free_reserved_slots(view, kv);
     specdec__kv_notify(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
     specdec__view_cut(view, kv, length);
     specdec__view_update_tail_slots(view, kv);
@@ -40775,16 +40819,16 @@ static void specdec__view_mark_used(specdec__view *view, specdec__kv *kv, int sh
    recurrent layers, `from` must be 0, and only as many keys are shared as the other view has a state for. Returns 0
    when there is no room for the segments, or when the other view has freed pages that a window would reach; the keys
    appended so far stay until the view is truncated. */
-static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
+static int specdec__view_share_keys(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
 {
     int end, span, i;
 
-    specdec__view_free_reserved(view, kv);
+    specdec__view_free_reserved_slots(view, kv);
     if (specdec__states_exist(&kv->states)) {
         if (from || view->length)
             return 0;
-        count = specdec__state_count_shared(&view->state, &other->state, count);
-        specdec__state_share(&view->state, &kv->states, &other->state, count);
+        count = specdec__state_count_shareable_tokens(&view->state, &other->state, count);
+        specdec__state_share_points(&view->state, &kv->states, &other->state, count);
     }
     end = from + count;
     specdec__kv_notify(kv, SPECDEC__KV_SHARE, view, other, from, count, NULL);
@@ -40836,7 +40880,7 @@ static const specdec__segment *specdec__view_find_segment(const specdec__segment
 
 /* Returns the page that holds the committed logical positions [from, from + count), each position p in slot p % 64; -1:
    no page does. */
-static int specdec__view_find_page(const specdec__segments *segments, int from, int count)
+static int specdec__view_find_page_of_positions(const specdec__segments *segments, int from, int count)
 {
     const specdec__segment *s = specdec__view_find_segment(segments, from);
 
@@ -40845,7 +40889,7 @@ static int specdec__view_find_page(const specdec__segments *segments, int from, 
 
 /* Writes the slots (page * 64 + index in the page) of the committed logical positions [from, from + count) to slots
    (count). */
-static void specdec__view_find_slots(const specdec__segments *segments, int from, int count, int *slots)
+static void specdec__view_find_slots_of_positions(const specdec__segments *segments, int from, int count, int *slots)
 {
     const specdec__segment *s = specdec__view_find_segment(segments, from);
     int i = 0;
@@ -40872,7 +40916,8 @@ typedef struct specdec__kv_file {
 
 /* Copies `count` units of 1, 2 or 4 bytes between a file and a page of the cache. Units are contiguous in the file, and
    `step` bytes apart in the page. */
-static void specdec__kv_copy_units(specdec__kv_file *file, int unit, int count, unsigned char *page, size_t step)
+static void specdec__kv_copy_units_from_or_to_file(specdec__kv_file *file, int unit, int count, unsigned char *page,
+                                                   size_t step)
 {
     if (file->loads)
         specdec__quant_move_units(unit, count, 0, file->next_byte, (size_t)unit, page, step);
@@ -40883,7 +40928,7 @@ static void specdec__kv_copy_units(specdec__kv_file *file, int unit, int count, 
 
 /* Copies `count` floats between a file, where they are contiguous and little-endian, and a page of the cache, where
    they are `step` bytes apart and in the machine's byte order. */
-static void specdec__kv_copy_floats(specdec__kv_file *file, int count, unsigned char *page, size_t step)
+static void specdec__kv_copy_floats_from_or_to_file(specdec__kv_file *file, int count, unsigned char *page, size_t step)
 {
     uint32_t bits;
     int i;
@@ -40900,8 +40945,8 @@ static void specdec__kv_copy_floats(specdec__kv_file *file, int count, unsigned 
 
 /* Copies one key and its value between a file and slot `at` of a page. k: the page's keys for one layer and head. type:
    the type of the cache, SPECDEC__KV_... */
-static void specdec__kv_copy_file_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
-                                       specdec__kv_file *file)
+static void specdec__kv_copy_slot_from_or_to_file(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
+                                                  specdec__kv_file *file)
 {
     const size_t row = (size_t)at * (size_t)layer->value_dim;
     unsigned char *v = k + layer->key_bytes;
@@ -40909,58 +40954,58 @@ static void specdec__kv_copy_file_slot(int type, const specdec__kv_layer *layer,
 
     switch (type) {
     case SPECDEC__KV_F32:
-        specdec__kv_copy_floats(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
-        specdec__kv_copy_floats(file, layer->value_dim, v + row * 4, 4);
+        specdec__kv_copy_floats_from_or_to_file(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
+        specdec__kv_copy_floats_from_or_to_file(file, layer->value_dim, v + row * 4, 4);
         break;
     case SPECDEC__KV_F16:
-        specdec__kv_copy_units(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
-        specdec__kv_copy_units(file, 2, layer->value_dim, v + row * 2, 2);
+        specdec__kv_copy_units_from_or_to_file(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
+        specdec__kv_copy_units_from_or_to_file(file, 2, layer->value_dim, v + row * 2, 2);
         break;
     default:
         for (d = 0; d < layer->dim; d += 32) {
             unsigned char *own = k + specdec__kv_key_block_offset(layer, at, d);
 
-            specdec__kv_copy_units(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
-            specdec__kv_copy_units(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
+            specdec__kv_copy_units_from_or_to_file(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
+            specdec__kv_copy_units_from_or_to_file(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
         }
-        specdec__kv_copy_floats(file, 1, v + (size_t)at * 4, 4);
+        specdec__kv_copy_floats_from_or_to_file(file, 1, v + (size_t)at * 4, 4);
         for (d = 0; d < layer->value_dim; d += SPECDEC__ROWS)
-            specdec__kv_copy_units(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code_offset(at, d), 4);
+            specdec__kv_copy_units_from_or_to_file(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code_offset(at, d), 4);
         break;
     }
 }
 
 /* Returns the bytes that the keys and values of `count` positions take in a file, for the layers of one span. */
-static size_t specdec__kv_file_bytes(const specdec__kv *kv, int span, int count)
+static size_t specdec__kv_bytes_in_file(const specdec__kv *kv, int span, int count)
 {
     return specdec__size_multiply(kv->span[span].bytes / SPECDEC__KEYS, (size_t)count);
 }
 
 /* Copies the keys and values of logical positions [from, end) of a view between the cache and a file. The file's order:
    64 positions at a time; for these layer by layer; within a layer head by head. */
-static void specdec__view_copy_file(const specdec__view *view, const specdec__kv *kv, int span, int from, int end,
-                                    specdec__kv_file *file)
+static void specdec__view_copy_keys_from_or_to_file(const specdec__view *view, const specdec__kv *kv, int span,
+                                                    int from, int end, specdec__kv_file *file)
 {
     int slots[SPECDEC__KEYS], count, layer, head, i;
 
     for (; from < end && kv->span[span].bytes; from += count) {
         count = specdec__min_int(SPECDEC__KEYS - from % SPECDEC__KEYS, end - from);
-        specdec__view_find_slots(&view->span[span], from, count, slots);
+        specdec__view_find_slots_of_positions(&view->span[span], from, count, slots);
         for (layer = 0; layer < kv->layers; layer++) {
             const specdec__kv_layer *l = &kv->layer[layer];
 
             for (head = 0; l->span == span && l->owns_keys && head < l->kv_heads; head++)
                 for (i = 0; i < count; i++)
-                    specdec__kv_copy_file_slot(kv->type, l,
-                                               specdec__kv_keys_address(kv, l, slots[i] / SPECDEC__KEYS, head),
-                                               slots[i] % SPECDEC__KEYS, file);
+                    specdec__kv_copy_slot_from_or_to_file(
+                        kv->type, l, specdec__kv_keys_address(kv, l, slots[i] / SPECDEC__KEYS, head),
+                        slots[i] % SPECDEC__KEYS, file);
         }
     }
 }
 
 /* Returns the bytes that a recurrent state takes in a file: the bytes of its slot, with one of the two windows per
    layer. */
-static size_t specdec__state_file_bytes(const specdec__states *s)
+static size_t specdec__state_bytes_in_file(const specdec__states *s)
 {
     return s->bytes -
            specdec__recurrent_window_floats(&s->recurrent_sizes) * sizeof(float) * (size_t)s->recurrent_sizes.layers;
@@ -40968,18 +41013,19 @@ static size_t specdec__state_file_bytes(const specdec__states *s)
 
 /* Copies the recurrent state in a slot between the cache and a file: for each layer the window of its convolution, then
    the matrices of its heads. */
-static void specdec__state_copy_file_slot(const specdec__states *s, int slot, specdec__kv_file *file)
+static void specdec__state_copy_slot_from_or_to_file(const specdec__states *s, int slot, specdec__kv_file *file)
 {
     const size_t window = specdec__recurrent_window_floats(&s->recurrent_sizes),
-                 layer = specdec__state_layer_floats(&s->recurrent_sizes);
+                 layer = specdec__state_slot_floats_per_layer(&s->recurrent_sizes);
     const size_t matrices = layer - 2 * window;
     int i;
 
     for (i = 0; i < s->recurrent_sizes.layers; i++) {
         float *at = specdec__states_slot_address(s, slot) + (size_t)i * layer;
 
-        specdec__kv_copy_floats(file, (int)window, (unsigned char *)(at + (s->current_window[slot] ? window : 0)), 4);
-        specdec__kv_copy_floats(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
+        specdec__kv_copy_floats_from_or_to_file(file, (int)window,
+                                                (unsigned char *)(at + (s->current_window[slot] ? window : 0)), 4);
+        specdec__kv_copy_floats_from_or_to_file(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
     }
 }
 
@@ -41016,9 +41062,10 @@ static void specdec__view_assign_slots(specdec__view *view, specdec__kv *kv, int
 SPECDEC__FOR_SPEED
 
 /* Quantises one key and one value to 8-bit codes and stores them in slot `at` of a page; arguments as for
-   specdec__kv_store. */
-static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels, unsigned char *k,
-                                    int at, const float *key, const float *value, int8_t *codes)
+   specdec__kv_store_key_and_value. */
+static void specdec__kv_store_key_and_value_as_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels,
+                                                     unsigned char *k, int at, const float *key, const float *value,
+                                                     int8_t *codes)
 {
     unsigned char *v = k + layer->key_bytes;
     float scale = kernels->float_to_codes(value, layer->value_dim, codes);
@@ -41041,8 +41088,9 @@ static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specde
 /* Stores one key and one value in slot `at` of a page. k: the page's keys for one layer and head; its values lie
    key_bytes behind them. key (dim): rotated and padded with zeros. value (value_dim): padded with zeros. codes
    (value_dim): a buffer. type: the type of the cache, SPECDEC__KV_... */
-static void specdec__kv_store(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
-                              unsigned char *k, int at, const float *key, const float *value, int8_t *codes)
+static void specdec__kv_store_key_and_value(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
+                                            unsigned char *k, int at, const float *key, const float *value,
+                                            int8_t *codes)
 {
     unsigned char *v = k + layer->key_bytes;
     const int dim = layer->dim, value_dim = layer->value_dim;
@@ -41063,7 +41111,7 @@ static void specdec__kv_store(int type, const specdec__kv_layer *layer, const sp
         }
         kernels->float_to_f16(value, value_dim, v + (size_t)at * (size_t)value_dim * 2);
         break;
-    default: specdec__kv_store_codes(layer, kernels, k, at, key, value, codes); break;
+    default: specdec__kv_store_key_and_value_as_codes(layer, kernels, k, at, key, value, codes); break;
     }
 }
 
@@ -41494,7 +41542,7 @@ static void specdec__context_take_recurrent_buffers(specdec__context *c, const s
             arena, float, (size_t)c->max_nodes * (size_t)specdec__forward_stride(c->model->embedding));
     for (i = 0; c->recurrent.unit_weights && i < m->rows; i++) {
         c->recurrent.unit_weights[i] = (float)(1.0 / m->rows);
-        c->recurrent.unit_weights[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
+        c->recurrent.unit_weights[m->rows + i] = (float)specdec__inverse_square_root((double)m->rows);
     }
 }
 
@@ -41585,7 +41633,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_ALTERNATE];
     ropes = model->trait[SPECDEC__ALTERNATE_BASE] != 0 ? 2 : 1;
     if (lender && model->trait[SPECDEC__VISIBLE_KEYS] == SPECDEC__SEES_VIEW)
-        specdec__kv_borrow(&c->kv, &lender->kv, model, arena);
+        specdec__kv_borrow_target_cache(&c->kv, &lender->kv, model, arena);
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_take_scratch(c, threads, arena);
@@ -42032,14 +42080,14 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
     specdec__scratch *scratch = &c->scratch[thread];
     float *sums[2];
     int tiles = 0, passes = (c->columns.n + SPECDEC__PASS_COLUMNS - 1) / SPECDEC__PASS_COLUMNS, i, pair;
-    specdec__walk walk;
+    specdec__item_walk walk;
 
     sums[0] = scratch->sums;
     sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix);
-    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count;
-         specdec__walk_advance(&walk, pair)) {
+    for (specdec__item_walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count;
+         specdec__item_walk_advance(&walk, pair)) {
         specdec__matrix_tile places[2], next[2];
         const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__PASS_COLUMNS; /* no slow division */
         const int columns = specdec__min_int(SPECDEC__PASS_COLUMNS, c->columns.n - column);
@@ -42047,7 +42095,7 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
         int after;
 
         pair = places[1].tile < specdec__matrix_tiles(t->matrix) && walk.at + 1 < walk.end ? 2 : 1;
-        after = specdec__walk_next(&walk, pair);
+        after = specdec__item_walk_item_after(&walk, pair);
         specdec__forward_find_tile(targets, passes > 1 ? after % tiles : after, next);
         specdec__forward_multiply_tiles(c, places, pair, next, column, columns, scratch, sums);
         for (i = 0; i < pair && c->screen.computed && t->matrix == c->output; i++)
@@ -42292,7 +42340,7 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     specdec__scratch *scratch = &c->scratch[thread];
     specdec__matrix_product t = {w, NULL, NULL, (size_t)stride};
     specdec__matrix_tile places[2], next[2];
-    specdec__walk walk;
+    specdec__item_walk walk;
     float *sums[2];
     int i, pair;
 
@@ -42300,15 +42348,15 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < 2; i++)
         places[i].matrix = next[i].matrix = w;
-    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count;
-         specdec__walk_advance(&walk, pair)) {
+    for (specdec__item_walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count;
+         specdec__item_walk_advance(&walk, pair)) {
         const int column = walk.at / tiles * SPECDEC__PASS_COLUMNS, tile = walk.at % tiles, head = tile / own;
         const int columns = specdec__min_int(SPECDEC__PASS_COLUMNS, c->n - column);
 
         pair = (tile + 1) % own && walk.at + 1 < walk.end ? 2 : 1;
         places[0].tile = tile;
         places[1].tile = tile + 1;
-        next[0].tile = specdec__walk_next(&walk, pair) % tiles;
+        next[0].tile = specdec__item_walk_item_after(&walk, pair) % tiles;
         next[1].tile = specdec__min_int(next[0].tile + 1, tiles - 1);
         specdec__forward_multiply_tiles(c, places, pair, next, head * c->n + column, columns, scratch, sums);
         t.rows_out = out + (size_t)head * (size_t)size;
@@ -42415,8 +42463,8 @@ static void specdec__forward_scale_stream(const specdec__context *c, int s, int 
     specdec__forward_sum_squares(row, width, &sum, &own);
     own = own > 1e-5 * width ? own : 1e-5 * width; /* a lower limit, as in the authors' code */
     if (squares > 0)
-        c->kernels->scale(row, (float)(specdec__product(squares, specdec__inverse_root(squares)) *
-                                       specdec__inverse_root(own)), width);
+        c->kernels->scale(row, (float)(specdec__product(squares, specdec__inverse_square_root(squares)) *
+                                       specdec__inverse_square_root(own)), width);
     else
         memset(row, 0, (size_t)width * sizeof *row);
 }
@@ -42548,7 +42596,7 @@ static void specdec__forward_sparsify_gates(const specdec__context *c, int threa
         specdec__forward_sum_squares(row, width, &sum, &squares);
         sum /= width;
         variance = squares / width - specdec__product(sum, sum);
-        variance = variance > 1e-300 ? specdec__product(variance, specdec__inverse_root(variance)) : 0;
+        variance = variance > 1e-300 ? specdec__product(variance, specdec__inverse_square_root(variance)) : 0;
         least = (float)(sum + specdec__product((double)sparsity, variance));
         for (j = 0; j < width; j++)
             row[j] = row[j] > least ? row[j] - least : 0;
@@ -42696,8 +42744,9 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
         c->kernels->norm(s->out, c->model->ones, c->model->epsilon, value_size, 0,
                          specdec__round_up(value_size, 16), s->out);
     specdec__forward_check_key_value(c, thread, row, to, s->queries, s->out);
-    specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys_address(&c->kv, to, slot / SPECDEC__KEYS, head),
-                      slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
+    specdec__kv_store_key_and_value(c->kv.type, to, c->kernels,
+                                    specdec__kv_keys_address(&c->kv, to, slot / SPECDEC__KEYS, head),
+                                    slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
 }
 
 /* Stores the key and the value of one row and kv head in the cache, if the layer has its own, and rotates and scales
@@ -42785,7 +42834,8 @@ static void specdec__forward_seen_slots(const specdec__context *c, const specdec
     int at = specdec__forward_last_seen_node(c, node);
 
     if (committed > 0)
-        specdec__view_find_slots(&view->span[u->kv->span], base + range.from, committed, slots + range.from);
+        specdec__view_find_slots_of_positions(&view->span[u->kv->span], base + range.from, committed,
+                                              slots + range.from);
     for (; at >= 0 && c->key_index[at] >= own; at = c->batch->parents[at])
         if (c->key_index[at] < base + range.to)
             slots[c->key_index[at] - base] = c->slots[u->kv->span][at];
@@ -42996,8 +43046,8 @@ static const unsigned char *specdec__forward_next_page(const specdec__context *c
     block += last == u->end_node;
     from = block * SPECDEC__KEYS;
     if (from < view->length)
-        page = specdec__view_find_page(&view->span[u->kv->span], from,
-                                       specdec__min_int(SPECDEC__KEYS, view->length - from));
+        page = specdec__view_find_page_of_positions(&view->span[u->kv->span], from,
+                                                    specdec__min_int(SPECDEC__KEYS, view->length - from));
     return page < 0 ? NULL : specdec__kv_keys_address(&c->kv, u->kv, page, u->kv_head);
 }
 
@@ -43137,7 +43187,7 @@ static int specdec__forward_find_page(const specdec__context *c, const specdec__
     int aligned, i;
 
     if (from + count <= view->length) {
-        int page = specdec__view_find_page(&view->span[u->kv->span], from, count);
+        int page = specdec__view_find_page_of_positions(&view->span[u->kv->span], from, count);
 
         if (page >= 0)
             return page;
@@ -43467,13 +43517,13 @@ static int specdec__recurrent_choose_slots(specdec__context *c, specdec__recurre
 {
     const specdec__states *s = &c->kv.states;
 
-    part->read_slot = specdec__state_current(&part->view->state).slot;
+    part->read_slot = specdec__state_current_point(&part->view->state).slot;
     part->written_slot = -1;
     if (!part->waiting_tokens && !part->certain_nodes)
         return 1;
     part->written_slot = !part->certain_nodes && part->read_slot >= 0 && s->references[part->read_slot] == 1
                              ? part->read_slot
-                             : specdec__kv_take_state(&c->kv);
+                             : specdec__kv_take_state_slot(&c->kv);
     return part->written_slot >= 0;
 }
 
@@ -43488,8 +43538,8 @@ static int specdec__recurrent_lay_out_view(specdec__context *c, const specdec__b
     int local = 0, first, k, before = -1;
 
     if (i >= batch->done_count)
-        specdec__state_free_nodes(state, &c->kv.states);
-    if (specdec__state_current(state).length + state->waiting_tokens != view->length ||
+        specdec__state_free_node_inputs(state, &c->kv.states);
+    if (specdec__state_current_point(state).length + state->waiting_tokens != view->length ||
         state->waiting_tokens > m->max_rows - m->rows - (batch->n - i))
         return 0;
     part->view = view;
@@ -43549,7 +43599,7 @@ static void specdec__recurrent_find_taps(const specdec__context *c, const specde
 {
     const specdec__states *s = &c->kv.states;
     const specdec__recurrent_sizes *m = &s->recurrent_sizes;
-    const size_t window = specdec__recurrent_window_floats(m), size = specdec__state_layer_floats(m);
+    const size_t window = specdec__recurrent_window_floats(m), size = specdec__state_slot_floats_per_layer(m);
     const float *state = part->read_slot < 0 ? c->recurrent.zeros
                                              : specdec__states_slot_address(s, part->read_slot) + (size_t)layer * size +
                                                    (s->current_window[part->read_slot] ? window : 0);
@@ -43689,7 +43739,7 @@ static void specdec__recurrent_run_head(specdec__context *c, int thread, const s
 {
     specdec__states *s = &c->kv.states;
     const size_t size = specdec__recurrent_head_floats(&s->recurrent_sizes), bytes = size * sizeof(float);
-    const size_t at = (size_t)layer->recurrent_index * specdec__state_layer_floats(&s->recurrent_sizes) +
+    const size_t at = (size_t)layer->recurrent_index * specdec__state_slot_floats_per_layer(&s->recurrent_sizes) +
                       2 * specdec__recurrent_window_floats(&s->recurrent_sizes) + (size_t)head * size;
     float *from = part->read_slot < 0 ? NULL : specdec__states_slot_address(s, part->read_slot) + at, *base = from;
     specdec__scratch *scratch = &c->scratch[thread];
@@ -43735,7 +43785,7 @@ static void specdec__recurrent_store_inputs(specdec__context *c, int thread, con
     if (part->written_slot >= 0) {
         half = part->written_slot == part->read_slot && !s->current_window[part->written_slot];
         window = specdec__states_slot_address(s, part->written_slot) +
-                 (size_t)layer->recurrent_index * specdec__state_layer_floats(m) +
+                 (size_t)layer->recurrent_index * specdec__state_slot_floats_per_layer(m) +
                  (half ? specdec__recurrent_window_floats(m) : 0);
         specdec__recurrent_find_taps(c, part, layer->recurrent_index,
                                      part->base_row < part->first_row ? -1 : part->base_row, m->taps - 1, taps);
@@ -43910,9 +43960,9 @@ static void specdec__recurrent_end_step(specdec__context *c, int done)
             s->current_window[part->written_slot] ^= 1;
             state->point[state->count - 1].length = point.length;
         } else {
-            specdec__state_advance(state, s, point);
+            specdec__state_make_point_current(state, s, point);
         }
-        specdec__state_free_waiting(state);
+        specdec__state_free_waiting_inputs(state);
     }
     c->recurrent.parts = 0;
     for (i = 0; i < c->threads; i++) {
@@ -44155,7 +44205,7 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
     specdec__scratch *scratch = &c->scratch[thread];
     const specdec__expert_job *job, *unused;
     specdec__matrix_product target;
-    specdec__walk walk;
+    specdec__item_walk walk;
     int tiles = 0, i, own, pair;
     float *sums[2];
 
@@ -44163,14 +44213,14 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
     sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix) / c->model->experts;
-    for (specdec__walk_begin(&walk, c->pool, tiles * c->routes.jobs, 2); walk.at < walk.count;
-         specdec__walk_advance(&walk, pair)) {
+    for (specdec__item_walk_begin(&walk, c->pool, tiles * c->routes.jobs, 2); walk.at < walk.count;
+         specdec__item_walk_advance(&walk, pair)) {
         specdec__matrix_tile places[2], next[2];
         const specdec__matrix_product *t = specdec__forward_find_routed_tile(c, targets, walk.at, tiles, places, &job);
 
         own = specdec__matrix_tiles(t->matrix) / c->model->experts;
         pair = places[1].tile % own && walk.at + 1 < walk.end ? 2 : 1;
-        specdec__forward_find_routed_tile(c, targets, specdec__walk_next(&walk, pair), tiles, next, &unused);
+        specdec__forward_find_routed_tile(c, targets, specdec__item_walk_item_after(&walk, pair), tiles, next, &unused);
         specdec__forward_multiply_tiles(c, places, pair, next, job->column, job->count, scratch, sums);
         target = *t;
         target.bias = t->bias ? t->bias + job->expert * own * SPECDEC__ROWS : NULL;
@@ -44520,10 +44570,10 @@ static void specdec__forward_compute_layer_embedding(specdec__context *c, int th
                             inputs->token_table.file +
                                 (size_t)c->batch->tokens[c->first_node + i] * inputs->token_table.row_bytes,
                             (size_t)all, table);
-    c->kernels->scale(row, (float)specdec__inverse_root(c->model->embedding), all);
+    c->kernels->scale(row, (float)specdec__inverse_square_root(c->model->embedding), all);
     for (at = 0; at < all; at += width) {
         c->kernels->norm(row + at, inputs->norm, c->model->epsilon, width, 0, width, row + at);
-        c->kernels->add_scaled(row + at, (float)(width * specdec__inverse_root(width)), table + at, width);
+        c->kernels->add_scaled(row + at, (float)(width * specdec__inverse_square_root(width)), table + at, width);
     }
     c->kernels->scale(row, 0.707106769f, all);
     specdec__forward_check_row_is_finite(c, thread, i, row, all, SPECDEC__FINITE_FACTOR);
@@ -44673,7 +44723,7 @@ static int specdec__forward_route_rows(specdec__context *c, int thread, const sp
 
         memset(router + experts, 0, (size_t)(stride - experts) * sizeof *router);
         if (norm)
-            c->kernels->scale(router, (float)specdec__inverse_root(c->model->embedding), stride);
+            c->kernels->scale(router, (float)specdec__inverse_square_root(c->model->embedding), stride);
         specdec__forward_check_row_is_finite(c, thread, i, router, stride, 1);
         specdec__forward_choose_experts(c, layer, i, router);
     }
@@ -44990,7 +45040,7 @@ static int specdec__forward_reserve_node(specdec__context *c, const specdec__bat
             local++;
             previous = j;
         }
-    if (!specdec__view_reserve(view, &c->kv, local + 1))
+    if (!specdec__view_reserve_and_notify(view, &c->kv, local + 1))
         return 0;
     for (span = 0; span < SPECDEC__SPANS; span++)
         if (c->kv.span[span].count)
@@ -45021,7 +45071,7 @@ static specdec_result specdec__forward_prepare_batch(specdec__context *c, const 
         if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != batch->views[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
         if (!specdec__forward_reserve_node(c, batch, i)) {
-            specdec__view_free_reserved(batch->views[i], &c->kv);
+            specdec__view_free_reserved_slots(batch->views[i], &c->kv);
             return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }
@@ -45122,7 +45172,7 @@ static int specdec__forward_commit_keeping(specdec__context *c, specdec__view *v
     const int all = stay < 0, last = path[count - 1], left = all ? n - 1 - last : stay, end = all ? n - count : stay;
     int i, span;
 
-    specdec__view_commit_keeping(view, &c->kv, path, count, stay);
+    specdec__view_commit_and_keep_nodes(view, &c->kv, path, count, stay);
     for (i = 0; i < left; i++) {
         const int from = all ? last + 1 + i : path[count + i], to = end - left + i, parent = c->parents[from];
 
@@ -45283,7 +45333,7 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
     c->threads = threads;
     c->scratch = target->scratch;
     specdec__columns_take_memory(&c->columns, (size_t)most, (size_t)specdec__forward_stride(widest), arena);
-    h->blend = (float)(square * specdec__inverse_root(square) / s);
+    h->blend = (float)(square * specdec__inverse_square_root(square) / s);
     h->input = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(widest));
     h->inner = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(inner));
     h->table = SPECDEC__TAKE(arena, float, (size_t)threads * (size_t)inner);
@@ -45440,7 +45490,7 @@ SPECDEC__INLINE uint64_t specdec__sample_noise_of_position(uint64_t seed, uint64
    2^31; uniform random numbers use the ids above. */
 static SPECDEC__UNUSED uint32_t specdec__noise_bits(uint64_t seed, uint64_t position, uint32_t token)
 {
-    return (uint32_t)(specdec__noise_at(specdec__sample_noise_of_position(seed, position), token) >> 32);
+    return (uint32_t)(specdec__noise_bits_of_token(specdec__sample_noise_of_position(seed, position), token) >> 32);
 }
 
 /* Turns 32 random bits into Gumbel noise: -log(-log(u)) with u = (bits + 1) / (2^32 + 1), in [-3.1,
@@ -45465,7 +45515,7 @@ double specdec_uniform_next(specdec_uniform *source)
     if (!source)
         return 0;
     row = specdec__sample_noise_of_position(source->seed, source->position);
-    bits = specdec__noise_at(row, 0x80000000u | source->decision++);
+    bits = specdec__noise_bits_of_token(row, 0x80000000u | source->decision++);
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
 
@@ -45556,7 +45606,7 @@ static int specdec__sample_insert_with_noise(specdec_candidate *best, int held, 
 
     if (candidate.logit + SPECDEC__NOISE_MAXIMUM < worst)
         return held;
-    bits = (uint32_t)(specdec__noise_at(row, (uint32_t)candidate.token) >> 32);
+    bits = (uint32_t)(specdec__noise_bits_of_token(row, (uint32_t)candidate.token) >> 32);
     if (candidate.logit + specdec__sample_largest_gumbel(bits) < worst)
         return held;
     candidate.logit = candidate.logit + specdec__sample_gumbel_of_bits(bits);
@@ -45735,7 +45785,7 @@ static int specdec__sampler_token_ends_repetition(const specdec__sampler_input *
     unsigned char bytes[64];
     size_t count, at, size, i;
 
-    if (!in->vocab || specdec__token_bytes(in->vocab, token, 1, bytes, sizeof bytes, &count, NULL))
+    if (!in->vocab || specdec__token_write_bytes(in->vocab, token, 1, bytes, sizeof bytes, &count, NULL))
         return 0;
     for (i = 0; i < sizeof in->sampling->dry_breakers && breakers[i]; i += size) {
         size = 1;
@@ -48705,7 +48755,7 @@ static void specdec__ngram_raise_shares_by_noise(specdec__ngram_list *list, uint
         rest -= list->items[i].probability;
     sum = (rest > 0.001f ? rest : 0.001f) * 1.34f;
     for (i = 0; i < list->count; i++) {
-        const uint32_t bits = (uint32_t)(specdec__noise_at(noise, (uint32_t)list->items[i].token) >> 32);
+        const uint32_t bits = (uint32_t)(specdec__noise_bits_of_token(noise, (uint32_t)list->items[i].token) >> 32);
 
         list->items[i].probability *= specdec__exp(0.5f * specdec__sample_gumbel_of_bits(bits));
         sum += list->items[i].probability;
@@ -49137,8 +49187,8 @@ static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int he
     const specdec__kv_layer *l = &kv->layer[layer]; /* the same in both caches */
     int a[SPECDEC__KEYS], b[SPECDEC__KEYS], i, n;
 
-    specdec__view_find_slots(&r->whole->span[SPECDEC__WHOLE], from, count, a);
-    specdec__view_find_slots(&r->view->span[SPECDEC__WHOLE], to, count, b);
+    specdec__view_find_slots_of_positions(&r->whole->span[SPECDEC__WHOLE], from, count, a);
+    specdec__view_find_slots_of_positions(&r->view->span[SPECDEC__WHOLE], to, count, b);
     for (i = 0; i < count; i += n) {
         const int page = a[i] / SPECDEC__KEYS, page_to = b[i] / SPECDEC__KEYS;
 
@@ -49354,7 +49404,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
    if there is no room, else 1. */
 static int specdec__retrieve_reserve_slots(specdec__retrieval *r, specdec__view *view, int n)
 {
-    if (n && !specdec__view_reserve(view, &r->context.kv, n))
+    if (n && !specdec__view_reserve_and_notify(view, &r->context.kv, n))
         return 0;
     specdec__view_commit(view, &r->context.kv, r->path, n);
     return 1;
@@ -49501,7 +49551,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mark_count = -1;
     SPECDEC__TAKE(&counter, specdec_token_trie, 1);
     for (id = 0; id < vocab->count; id++)
-        bytes += specdec__vocab_next_text(vocab, &at).size; /* decoded, a token is not longer than in the file */
+        bytes += specdec__vocab_next_token_text(vocab, &at).size; /* decoded, a token is not longer than in the file */
     specdec__trie_layout(&trie, &counter, bytes, vocab->count);
     made.trie_bytes = counter.used;
     made.trie_memory = (unsigned char *)specdec__arena_reserve(arena, made.trie_bytes, 1, SPECDEC__CACHE_LINE);
@@ -49510,7 +49560,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.walk = SPECDEC__TAKE(arena, specdec__mask_walk, 1);
     made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_PATH_TOKENS + 1);
     made.forced = SPECDEC__TAKE(arena, int32_t, 4 * SPECDEC__FORCED_BYTES + 5);
-    made.scratch_bytes = specdec__tokenize_scratch(vocab, SPECDEC__FORCED_BYTES);
+    made.scratch_bytes = specdec__tokenize_scratch_bytes(vocab, SPECDEC__FORCED_BYTES);
     made.scratch = specdec__arena_reserve(arena, made.scratch_bytes, 1, SPECDEC__CACHE_LINE);
     if (m)
         *m = made;
@@ -51169,10 +51219,10 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
 
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
-    start = m->short_rows ? specdec__os_seconds() : 0;
+    start = m->short_rows ? specdec__os_monotonic_seconds() : 0;
     result = m->run_level(d, request, drafts, candidates, from, count, error);
     if (m->short_rows && !result) {
-        specdec__short_vocabulary_add_level_seconds(m->short_rows, specdec__os_seconds() - start);
+        specdec__short_vocabulary_add_level_seconds(m->short_rows, specdec__os_monotonic_seconds() - start);
         m->runs++;
     }
     for (i = 0; result && i < count; i++)
@@ -51574,7 +51624,7 @@ static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int o
     m->skipped[at] = keys > SPECDEC__DRAFT_SINKS ? m->skipped[of] : 0;
     keys = m->skipped[of] == m->skipped[at] ? keys : specdec__min_int(length, SPECDEC__DRAFT_SINKS);
     keys = specdec__min_int(keys, m->views[of].length);
-    if (specdec__view_share(&m->views[at], &m->context.kv, &m->views[of], 0, keys))
+    if (specdec__view_share_keys(&m->views[at], &m->context.kv, &m->views[of], 0, keys))
         return;
     specdec__view_truncate(&m->views[at], &m->context.kv, 0);
     m->skipped[at] = 0;
@@ -51645,7 +51695,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
         if (m->views && i >= room.max_views)
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
-    d->kv_bytes = specdec__kv_bytes(&m->context.kv);
+    d->kv_bytes = specdec__kv_total_bytes(&m->context.kv);
     m->level_state.logits = m->context.logits;
     m->level_state.stride = (size_t)d->model->output.rows;
     specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
@@ -52042,7 +52092,7 @@ static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int o
     specdec__draft_pairs *other = &m->sequences[of];
     const int pairs = specdec__min_int(specdec__max_int(length - 1 + m->leading_pairs, 0), other->view.length);
 
-    if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
+    if (!specdec__view_share_keys(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
     specdec__draft_layer_drop_stored_states(m, t);
     if (!t->states || !other->states || other->from > t->from || other->from >= length + m->leading_pairs)
@@ -52167,7 +52217,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     specdec__levels_init(&m->level_state, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
-    d->kv_bytes = specdec__kv_bytes(&m->context.kv);
+    d->kv_bytes = specdec__kv_total_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->max_nodes * stride);
@@ -52766,7 +52816,7 @@ static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, co
     }
     batch.wants_logits = c->wants_logits;
     result = specdec__forward(c, &batch, error);
-    specdec__view_free_reserved(view, &c->kv);
+    specdec__view_free_reserved_slots(view, &c->kv);
     return result || !b->candidates ? result : specdec__draft_block_select_candidates(m, rows, error);
 }
 
@@ -52816,7 +52866,7 @@ static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int o
     specdec__draft_block *m = (specdec__draft_block *)d->state;
     const int keys = specdec__min_int(length, m->views[of].length);
 
-    if (!specdec__view_share(&m->views[at], &m->context.kv, &m->views[of], 0, keys))
+    if (!specdec__view_share_keys(&m->views[at], &m->context.kv, &m->views[of], 0, keys))
         specdec__view_truncate(&m->views[at], &m->context.kv, 0);
 }
 
@@ -52922,7 +52972,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     specdec__levels_init(&m->level_state, model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, b->size - b->draft_row, arena);
-    d->kv_bytes = specdec__kv_bytes(&m->context.kv);
+    d->kv_bytes = specdec__kv_total_bytes(&m->context.kv);
     d->levels = specdec__min_int(b->size - b->draft_row, SPECDEC_TREE_MAX_DEPTH - 1);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
@@ -53427,7 +53477,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
     if ((result = specdec__draft_recall_init_first_level(m, d, setup, arena, error)) != SPECDEC_OK)
         return result;
-    d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->first_drafter.kv_bytes;
+    d->kv_bytes = specdec__kv_total_bytes(&m->cache.context.kv) + m->first_drafter.kv_bytes;
     m->level_state.logits = m->cache.logits;
     m->level_state.stride = (size_t)target->output->rows;
     return SPECDEC_OK;
@@ -53857,14 +53907,17 @@ static double specdec__tune_add_drafting_time(specdec__tune *tune, int drafter, 
 }
 
 /* Starts the clock of a drafter that is asked for draft tokens. */
-static void specdec__tune_start_draft_clock(specdec__draft_cost *cost) { cost->begun = specdec__os_seconds(); }
+static void specdec__tune_start_draft_clock(specdec__draft_cost *cost)
+{
+    cost->begun = specdec__os_monotonic_seconds();
+}
 
 /* Stops the clock of a drafter and adds its seconds to its means. levels: levels that it drafted; 0: it drafted
    nothing. behind, fresh: as for specdec__tune_add_drafting_time. */
 static void specdec__tune_stop_draft_clock(specdec__tune *tune, int drafter, specdec__draft_cost *cost, int levels,
                                            int behind, int fresh)
 {
-    const double seconds = specdec__os_seconds() - cost->begun;
+    const double seconds = specdec__os_monotonic_seconds() - cost->begun;
 
     cost->seconds = seconds - specdec__tune_add_drafting_time(tune, drafter, levels, behind, fresh, seconds);
 }
@@ -55188,9 +55241,9 @@ static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *
     e->chat_plain = SPECDEC__HAS_CHAT_FORMATS
                         ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1)
                         : NULL;
-    e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
+    e->scratch_bytes = specdec__tokenize_scratch_bytes(&e->target_model->vocab, e->chat_bytes);
     if (SPECDEC__HAS_CHAT_TEMPLATES && e->target_model->chat_template.data) {
-        const size_t most = specdec__chat_template_memory(e->target_model->chat_template.size, e->chat_bytes);
+        const size_t most = specdec__chat_template_memory_bytes(e->target_model->chat_template.size, e->chat_bytes);
 
         e->scratch_bytes = e->scratch_bytes > most ? e->scratch_bytes : most;
     }
@@ -55438,7 +55491,7 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
                              : "file of heads");
     specdec__engine_set_tree_size(e);
     c->threads = c->threads ? c->threads
-                 : specdec__engine_count_useful_threads(e->target_model, specdec__os_processors());
+                            : specdec__engine_count_useful_threads(e->target_model, specdec__os_count_processors());
     r = specdec__pool_init(&e->pool, c->threads + specdec__engine_count_lane_threads(c), &e->never_cancelled, &c->hooks,
                            arena, error);
     if (r)
@@ -55683,7 +55736,7 @@ static void specdec__engine_share_prefix(specdec *t, int of, int length)
     int i, missing;
 
     specdec__engine_drop_state_of_tokens(t, 0); /* also cancels the lane's job for the other sequence */
-    if (!specdec__view_share(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
+    if (!specdec__view_share_keys(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
         specdec__view_truncate(&t->view, &e->target.kv, 0); /* pages of its sliding window are free already */
     specdec__engine_share_draft_prefix(e, t->at, of, length);
     for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
@@ -55731,7 +55784,7 @@ static int specdec__engine_find_empty_kept_entry(const specdec *t, int *shared)
         }
         empty = view->length ? empty : i;
     }
-    oldest = empty < 0 ? specdec__kv_find_evictable(&e->target.kv) : NULL;
+    oldest = empty < 0 ? specdec__kv_find_evictable_view(&e->target.kv) : NULL;
     for (i = 0; oldest && empty < 0; i++)
         if (&e->kept[i].view == oldest)
             specdec__engine_drop_kept_sequence(e, empty = i);
@@ -55752,7 +55805,7 @@ static void specdec__engine_keep_prefix(specdec *t)
     if (i < 0)
         return;
     memcpy(e->kept[i].tokens, t->tokens, (size_t)t->view.length * sizeof *t->tokens);
-    if (!specdec__view_share(&e->kept[i].view, &e->target.kv, &t->view, 0, t->view.length)) {
+    if (!specdec__view_share_keys(&e->kept[i].view, &e->target.kv, &t->view, 0, t->view.length)) {
         specdec__engine_drop_kept_sequence(e, i);
         return;
     }
@@ -55981,7 +56034,7 @@ static specdec_result specdec__engine_make_trial_run(specdec__engine *e, specdec
 
     if (!d) {
         result = specdec__forward(&e->target, &batch, NULL);
-        specdec__view_free_reserved(&t->view, &e->target.kv);
+        specdec__view_free_reserved_slots(&t->view, &e->target.kv);
         return result;
     }
     p = &d->proposals[t->at];
@@ -56005,12 +56058,12 @@ static double specdec__engine_time_trial_run(specdec__engine *e, specdec__drafte
         e->target.tokens[i] = 0;
         e->target.parents[i] = i - 1;
     }
-    for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
-        double start = specdec__os_seconds(), seconds;
+    for (i = 0; i < 3 && (!i || specdec__os_monotonic_seconds() < end); i++) {
+        double start = specdec__os_monotonic_seconds(), seconds;
 
         if (specdec__engine_make_trial_run(e, d, n))
             break;
-        seconds = specdec__os_seconds() - start;
+        seconds = specdec__os_monotonic_seconds() - start;
         least = i && least < seconds ? least : seconds;
     }
     return least;
@@ -56019,7 +56072,7 @@ static double specdec__engine_time_trial_run(specdec__engine *e, specdec__drafte
 /* Times the steps and drafts of small models before the first sequence is prompted. Without a clock it does nothing. */
 static void specdec__engine_time_steps(specdec__engine *e)
 {
-    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL_SECONDS;
+    const double now = specdec__os_monotonic_seconds(), end = now + SPECDEC__TUNE_TRIAL_SECONDS;
     size_t bytes = e->target_model->weight_bytes;
     double seconds;
     int i, n;
@@ -56032,7 +56085,7 @@ static void specdec__engine_time_steps(specdec__engine *e)
         if (e->drafters[i].kind.level_cost &&
             (seconds = specdec__engine_time_trial_run(e, &e->drafters[i], 0, end)) > 0)
             specdec__tune_add_time_to_mean(&e->tune->drafters[i].level, seconds);
-    for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
+    for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_monotonic_seconds() < end; n *= 2)
         if ((seconds = specdec__engine_time_trial_run(e, NULL, n, end)) > 0)
             specdec__tune_add_step_time(e->tune, n, seconds, 0);
 }
@@ -56045,7 +56098,7 @@ static void specdec__engine_time_weight_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
     const specdec__weight_reading usual = e->kernels->reading, other = e->kernels->other_reading;
-    double sum[2] = {0, 0}, least = 1, begin = specdec__os_seconds(), now = begin, last = begin;
+    double sum[2] = {0, 0}, least = 1, begin = specdec__os_monotonic_seconds(), now = begin, last = begin;
     const int columns = e->target.columns.n;
     specdec__slices slices;
     int i, better;
@@ -56062,7 +56115,7 @@ static void specdec__engine_time_weight_reading(specdec__engine *e)
         slices.pairs = 1 + (int)(SPECDEC__READING_SLICE_BYTES / specdec__matrix_tile_bytes(slices.matrix));
         e->kernels->reading = i % 2 ? other : usual;
         specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_multiply_slice, &slices);
-        now = specdec__os_seconds();
+        now = specdec__os_monotonic_seconds();
         least = now - last < least ? now - last : least;
         sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
     }
@@ -56100,7 +56153,7 @@ static void specdec__engine_log_chat_format(const specdec__engine *e)
                   v->bos >= 0 && (chat->writes_bos || v->add_bos) ? "behind the token that begins texts"
                                                                   : "from the start",
                   chat->default_system.size);
-    for (i = 0; (token = specdec__chat_required_token(chat->format, i)) != NULL; i++) {
+    for (i = 0; (token = specdec__chat_required_token_text(chat->format, i)) != NULL; i++) {
         id = specdec__vocab_find_token(v, token);
         type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
         if (type != SPECDEC__TOKEN_CONTROL)
@@ -56257,7 +56310,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
                                       &t->error);
     t->stats.prefilled_tokens += t->view.length - before;
     if (result)
-        specdec__view_free_reserved(&t->view, &e->target.kv);
+        specdec__view_free_reserved_slots(&t->view, &e->target.kv);
     else if (rows->logits_from < count)
         e->row_0_sequence = t;
     return result;
@@ -56358,7 +56411,7 @@ static specdec_result specdec__engine_replace_tokens(specdec *t, int keep, const
                                                      const specdec__prefill_rows *wanted)
 {
     const int replaced = t->count - keep, from_row = t->from_row, complete_at = t->complete_at;
-    double start = specdec__os_seconds();
+    double start = specdec__os_monotonic_seconds();
     specdec_result result = specdec__stream_check_prompt(t, keep, tokens, count);
     int i;
 
@@ -56387,7 +56440,7 @@ static specdec_result specdec__engine_replace_tokens(specdec *t, int keep, const
     specdec__stream_begin_answer(t);
     t->failed = SPECDEC_OK;
     t->stats.prompt_tokens += count;
-    t->stats.prompt_seconds += specdec__os_seconds() - start;
+    t->stats.prompt_seconds += specdec__os_monotonic_seconds() - start;
     t->prompted_at = start;
     return SPECDEC_OK;
 }
@@ -56519,7 +56572,7 @@ SPECDEC__FOR_SIZE
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_cancel_all_runs(t->engine);
-    specdec__view_free_reserved(&t->view, &t->engine->target.kv);
+    specdec__view_free_reserved_slots(&t->view, &t->engine->target.kv);
     t->failed = result;
     if (result == SPECDEC_ERROR_CANCELLED)
         SPECDEC__STORE(&t->cancel, 0);
@@ -56883,7 +56936,7 @@ static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, i
     specdec__engine *e = t->engine;
     specdec__tune_drafter *known = &e->tune->drafters[drafter];
     specdec__drafter *d = &e->drafters[drafter];
-    const double start = specdec__os_seconds();
+    const double start = specdec__os_monotonic_seconds();
     specdec_result result = SPECDEC_OK;
     double seconds, level;
 
@@ -56892,7 +56945,7 @@ static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, i
         result = d->kind.prefill(d, &d->proposals[t->at].request, t->count - behind + tokens, &t->error);
     if (result || !tokens)
         return result;
-    seconds = specdec__os_seconds() - start;
+    seconds = specdec__os_monotonic_seconds() - start;
     level = specdec__tune_draft_level_seconds(known, specdec__tune_plain_step_seconds(e->tune));
     specdec__tune_add_time_to_mean(&known->token_prefill,
                                    (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
@@ -56986,14 +57039,14 @@ static void specdec__async_draft_on_lane(void *argument)
         memcpy(flight->chosen, p->frontier.chosen, (size_t)count * sizeof *p->frontier.chosen);
         flight->count = count;
         flight->nodes = p->drafts.tree.n;
-        flight->begun = specdec__os_seconds();
+        flight->begun = specdec__os_monotonic_seconds();
         SPECDEC__STORE(&a->draft_run_count, a->draft_run_count + 1);
         SPECDEC__PAUSE();
         a->result = specdec__async_extend_draft_tokens(a, p, &a->acceptance, count, &a->error);
         if (a->result)
             return;
         if (!root)
-            specdec__tune_add_time_to_mean(&a->run_time, specdec__os_seconds() - flight->begun);
+            specdec__tune_add_time_to_mean(&a->run_time, specdec__os_monotonic_seconds() - flight->begun);
     }
 }
 
@@ -57063,7 +57116,8 @@ static int specdec__async_may_cancel_draft_run(specdec__async_drafting *a, const
     int32_t path[SPECDEC__MAX_TREE_NODES + 1];
     int length, at, i, k;
 
-    if (flight->count && a->usual_seconds > 0 && flight->begun + a->usual_seconds > specdec__os_seconds() + anew)
+    if (flight->count && a->usual_seconds > 0 &&
+        flight->begun + a->usual_seconds > specdec__os_monotonic_seconds() + anew)
         return 1;
     tree.n = flight->nodes;
     length = specdec__async_find_path_of_tokens(&tree, p->drafts.tokens, tokens, count, path);
@@ -57120,9 +57174,9 @@ static void specdec__async_finish_lane(specdec *t, const int32_t *tokens, int co
                                             specdec__tune_draft_level_seconds(&e->tune->drafters[d - e->drafters],
                                                                               plain)))
         specdec__lane_cancel(&a->lane);
-    start = specdec__os_seconds();
+    start = specdec__os_monotonic_seconds();
     specdec__lane_wait(&a->lane);
-    t->stats.beside_seconds += specdec__os_seconds() - start;
+    t->stats.beside_seconds += specdec__os_monotonic_seconds() - start;
     d->kind.set_threads(d, &e->pool, e->config.threads);
     p->frontier.valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
@@ -57484,7 +57538,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
                                          : specdec__min_int(SPECDEC__MAX_TREE_NODES, least + e->config.tree_size));
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
-        const double start = specdec__os_seconds();
+        const double start = specdec__os_monotonic_seconds();
         const int speculate = t->decodes && specdec__engine_plan_tree(t, times, base, others, spent, &plan);
         specdec_result result;
 
@@ -57498,7 +57552,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
         e->members[kept++] = t;
         if (t->merged.tree.n == 1)
             continue;
-        spent += specdec__os_seconds() - start;
+        spent += specdec__os_monotonic_seconds() - start;
         base += t->merged.tree.n - 1;
         if (!plan.fixed && plan.rate > plan.plain_rate) /* expected tokens of its tree */
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
@@ -57530,7 +57584,7 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
 
         if (!t->decodes)
             t->merged.tree.n = 0;
-        if (specdec__view_reserve(&t->view, &e->target.kv, needed)) {
+        if (specdec__view_reserve_and_notify(&t->view, &e->target.kv, needed)) {
             e->members[kept++] = t;
             continue;
         }
@@ -57543,10 +57597,11 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        if (!specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
-            specdec__view_free_reserved(&t->view, &e->target.kv);
+        if (!specdec__view_reserve_and_notify(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
+            specdec__view_free_reserved_slots(&t->view, &e->target.kv);
             specdec__draft_prune_tree(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
-            specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + 1); /* of the slots just given back */
+            /* of the slots just given back */
+            specdec__view_reserve_and_notify(&t->view, &e->target.kv, t->prefill_count + 1);
         }
     }
 }
@@ -58035,7 +58090,7 @@ static void specdec__engine_verify_tree(specdec *t)
     for (i = 0; i < t->length; i++)
         e->target.path[t->prefill_count + i] = t->prefill_count + t->path[i];
     specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
-    specdec__view_free_reserved(&t->view, &e->target.kv);
+    specdec__view_free_reserved_slots(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
         if (specdec__async_is_drafting(e, &e->drafters[i]))
             specdec__async_finish_lane(t, t->tokens + before, t->count - before);
@@ -58163,7 +58218,7 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
         if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
             specdec__engine_fail_sequence(t, specdec__fail(&t->error, error->code, "%s", error->text));
         else
-            specdec__view_free_reserved(&t->view, &e->target.kv);
+            specdec__view_free_reserved_slots(&t->view, &e->target.kv);
     }
 }
 
@@ -58173,7 +58228,7 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
 {
     specdec__batch batch;
 
-    s->drafted = specdec__os_seconds();
+    s->drafted = specdec__os_monotonic_seconds();
     s->expected_tokens =
         specdec__async_engine_chooses_mode(e) ? specdec__engine_expected_tokens_of_sequence(e->members[0]) : 0;
     batch = specdec__engine_make_batch(e);
@@ -58204,12 +58259,12 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
         specdec__engine_fail_step(e, &s->error);
         return;
     }
-    verified = specdec__os_seconds();
+    verified = specdec__os_monotonic_seconds();
     e->pool.cancel = &e->never_cancelled; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_verify_tree(e->members[i]);
     specdec__engine_record_run_seconds(e, s->nodes, verified - s->drafted);
-    now = specdec__os_seconds();
+    now = specdec__os_monotonic_seconds();
     if (SPECDEC__HAS_THREADS && e->async_drafting->drafter)
         specdec__async_record_step(e, now - s->start, s->drafted - s->start,
                                    0.5 * (s->expected_tokens + e->members[0]->length));
@@ -58242,7 +58297,7 @@ static int32_t specdec__engine_decode_from_logits(specdec *t, float *logits)
 /* Decodes the first token of a sequence's answer from the logits of the prompt's last token. */
 static void specdec__engine_decode_first_token(specdec *t)
 {
-    double start = specdec__os_seconds();
+    double start = specdec__os_monotonic_seconds();
 
     specdec__engine_decode_from_logits(t, t->engine->target.logits);
     if (specdec__engine_sequence_ends_or_forks(t) && SPECDEC__HAS_MANY_SEQUENCES && t->forced_count)
@@ -58252,8 +58307,8 @@ static void specdec__engine_decode_first_token(specdec *t)
     specdec__engine_count_tree_shape(&t->stats, 1, 1);
     t->stats.tokens++;
     t->stats.steps++;
-    t->stats.seconds += specdec__os_seconds() - start;
-    specdec__engine_record_first_token_time(t, specdec__os_seconds());
+    t->stats.seconds += specdec__os_monotonic_seconds() - start;
+    specdec__engine_record_first_token_time(t, specdec__os_monotonic_seconds());
 }
 
 SPECDEC__FOR_SPEED
@@ -58274,7 +58329,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage
     specdec__batch batch;
 
     if (order->kind == SPECDEC__ORDER_DROP) {
-        specdec__view_free_reserved(stage->view, &c->kv);
+        specdec__view_free_reserved_slots(stage->view, &c->kv);
         stage->failed = 0;
         return SPECDEC_OK;
     }
@@ -58282,7 +58337,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage
         specdec__forward_commit_keeping(c, stage->view, order->path, order->n, order->stay, order->first);
         return SPECDEC_OK;
     }
-    stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
+    stage->failed |= !specdec__view_reserve_and_notify(stage->view, &c->kv, end);
     if (stage->failed)
         return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
     memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
@@ -58386,7 +58441,7 @@ static void specdec__pipe_send_run(specdec__pipe *pipe, specdec__step *s)
     run->first = pipe->nodes;
     run->n = run->left = count;
     run->root = chosen[0] == 0;
-    run->sent = specdec__os_seconds();
+    run->sent = specdec__os_monotonic_seconds();
     run->cancelled = 0;
     pipe->nodes += count;
     pipe->idle_since = 0;
@@ -58507,10 +58562,11 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     s->result = run.cancelled ? SPECDEC_OK : result;
     if (result || run.cancelled)
         return;
-    specdec__tune_add_time_to_mean(&pipe->round_trip, specdec__os_seconds() - run.sent);
+    specdec__tune_add_time_to_mean(&pipe->round_trip, specdec__os_monotonic_seconds() - run.sent);
     if (pipe->stage_seconds > 0) {
         specdec__tune_add_step_time(&pipe->stages, run.n, pipe->stage_seconds, 0);
-        specdec__tune_add_time_to_mean(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
+        specdec__tune_add_time_to_mean(&pipe->trip_ratio,
+                                       (specdec__os_monotonic_seconds() - run.sent) / pipe->stage_seconds);
     }
     memset(p->outcome.merged_node, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.merged_node);
     specdec__pipe_verify_run(t, p, &run, &order);
@@ -58550,7 +58606,7 @@ static int specdec__pipe_choose_draft_tokens(const specdec__engine *e, specdec__
 static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
 {
     specdec__async_drafting *a = e->async_drafting;
-    const double start = specdec__os_seconds();
+    const double start = specdec__os_monotonic_seconds();
     const int from = s->p->drafts.tree.n;
 
     if (!s->drafts) {
@@ -58559,7 +58615,7 @@ static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
     }
     s->result = specdec__async_extend_draft_tokens(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts,
                                                    &s->t->error);
-    specdec__tune_add_time_to_mean(&e->pipe->draft, specdec__os_seconds() - start);
+    specdec__tune_add_time_to_mean(&e->pipe->draft, specdec__os_monotonic_seconds() - start);
     memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
@@ -58689,8 +58745,8 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
         return SPECDEC__STEP_END;
     if (t->forced_count || specdec__stream_end_reason(t, t->count))
         specdec__pipe_cancel_all_runs(e);
-    t->stats.seconds += specdec__os_seconds() - s->start;
-    specdec__engine_finish_step(t, specdec__os_seconds());
+    t->stats.seconds += specdec__os_monotonic_seconds() - s->start;
+    specdec__engine_finish_step(t, specdec__os_monotonic_seconds());
     return SPECDEC__STEP_END;
 }
 
@@ -58706,7 +58762,7 @@ static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
     if (s->result || s->t->count != s->before || specdec__engine_fail_if_cancelled(s->t))
         return specdec__pipe_end_step(e, s);
     state = pipe->kind->wait_for_state(pipe, 0);
-    now = specdec__os_seconds();
+    now = specdec__os_monotonic_seconds();
     s->count = specdec__pipe_choose_nodes(e, s->p, s->chosen);
     goes = s->count && (state & SPECDEC__PIPE_FREE);
     pipe->idle_since = !goes ? 0 : pipe->idle_since > 0 ? pipe->idle_since : now;
@@ -58784,7 +58840,7 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
    by the next call on them. */
 static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
 {
-    double start = specdec__os_seconds();
+    double start = specdec__os_monotonic_seconds();
     specdec_result result = SPECDEC_OK;
 
     if (t && t->from_row && e->row_0_sequence == t) {
@@ -59495,7 +59551,7 @@ static void specdec__remote_draft_add_arrival_time(double *mean, double seconds)
 static void specdec__remote_draft_measure_arrival(specdec__link *link, const specdec__remote_sequence *sequence,
                                                   int first_count)
 {
-    const double now = specdec__os_seconds();
+    const double now = specdec__os_monotonic_seconds();
 
     if (first_count && first_count == sequence->sent_count)
         specdec__remote_draft_add_arrival_time(&link->drafts.latency, now - sequence->sent_at);
@@ -59581,7 +59637,7 @@ static void specdec__link_handle_urgent_message(specdec__link *link, const unsig
     const int is_draft_rank = rank && rank == link->drafts.rank;
     const uint64_t fingerprint = is_draft_rank ? link->drafts.fingerprint : link->fingerprint;
 
-    link->peers[rank].heard_at = specdec__os_seconds();
+    link->peers[rank].heard_at = specdec__os_monotonic_seconds();
     if (words < 2) {
         specdec__link_reject_message(link, rank, "an urgent message without words");
         return;
@@ -59631,7 +59687,7 @@ static void specdec__link_fail_if_rank_is_silent(specdec__link *link, int rank, 
 /* Sends ALIVE eight times per specdec_cluster.silence, and checks that no rank has been silent for longer than that. */
 static void specdec__link_keep_alive(specdec__link *link)
 {
-    const double now = specdec__os_seconds(), silence = link->cluster.silence;
+    const double now = specdec__os_monotonic_seconds(), silence = link->cluster.silence;
     int i;
 
     if (!(silence > 0) || link->failed.code)
@@ -59742,7 +59798,7 @@ static void specdec__link_wait_for_message(specdec__link *link, double seconds)
     double now, took;
 
     link->cluster.wait(link->cluster.user_data, seconds);
-    now = specdec__os_seconds();
+    now = specdec__os_monotonic_seconds();
     took = now - waits->ended_at;
     waits->ended_at = now;
     took = took < 2 * SPECDEC__WIRE_WAIT_SECONDS ? took : 2 * SPECDEC__WIRE_WAIT_SECONDS;
@@ -59780,7 +59836,7 @@ static int specdec__link_receive_message(specdec__link *link, int rank, int kind
     is = specdec__wire_check_message(link->messages.in, size, link->messages.bytes, link->cluster.ranks)
              ? specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_KIND)
              : SPECDEC__WIRE_KINDS << 8;
-    link->peers[rank].heard_at = specdec__os_seconds();
+    link->peers[rank].heard_at = specdec__os_monotonic_seconds();
     if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
         specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_SERIAL) == link->messages.received_count++) {
         link->peers[rank].progress.started = 1;
@@ -60058,7 +60114,7 @@ static specdec_result specdec__link_send_run(specdec__context *c, specdec_result
 {
     specdec__link *link = (specdec__link *)c->hooks_argument;
     specdec__wire_run *run = &link->sent.runs[link->sent.count++];
-    const double now = specdec__os_seconds();
+    const double now = specdec__os_monotonic_seconds();
 
     if (!result && !link->sent.overlap && specdec__link_step_is_cancelled(link))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
@@ -60095,13 +60151,13 @@ SPECDEC__FOR_SIZE
 static int specdec__obey_reserve_slots(specdec__link *link, const specdec__kv_event *n)
 {
     return n->first_number <= link->context->max_nodes &&
-           specdec__view_reserve(n->view, &link->context->kv, n->first_number) == n->second_number;
+           specdec__view_reserve_and_notify(n->view, &link->context->kv, n->first_number) == n->second_number;
 }
 
 /* Frees the reserved slots of a view of the cache. Returns 1. */
 static int specdec__obey_free_reserved_slots(specdec__link *link, const specdec__kv_event *n)
 {
-    specdec__view_free_reserved(n->view, &link->context->kv);
+    specdec__view_free_reserved_slots(n->view, &link->context->kv);
     link->own.node_count = 0;
     return 1;
 }
@@ -60118,7 +60174,7 @@ static int specdec__obey_commit_nodes(specdec__link *link, const specdec__kv_eve
         if (n->path[i] <= (i ? n->path[i - 1] : -1))
             return 0;
     if (n->first_number > link->views.capacity - n->view->length ||
-        (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved(n->view, &c->kv))))
+        (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved_slots(n->view, &c->kv))))
         return 0;
     if (known ? known != link->own.node_count || !n->first_number || link->own.node_view < 0 ||
                     link->views.view[link->own.node_view] != n->view
@@ -60146,7 +60202,7 @@ static int specdec__obey_share_keys(specdec__link *link, const specdec__kv_event
         n->second_number > n->source_view->length)
         return 0;
     /* fails where rank 0's has failed, too */
-    specdec__view_share(n->view, &link->context->kv, n->source_view, n->first_number, n->second_number);
+    specdec__view_share_keys(n->view, &link->context->kv, n->source_view, n->first_number, n->second_number);
     link->own.node_count = 0;
     return 1;
 }
@@ -60230,7 +60286,7 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
 {
     specdec__context *c = link->context;
     const int width = c->model->embedding, n = batch->n - batch->done_count;
-    const double start = specdec__os_seconds();
+    const double start = specdec__os_monotonic_seconds();
     specdec_error error;
     specdec_result result;
     int i;
@@ -60254,7 +60310,7 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
     link->counts.nodes += n;
     link->counts.kept_nodes += *empty ? 0 : n;
     link->own.layer = (uint32_t)c->model->layers;
-    link->own.seconds = specdec__os_seconds() - start;
+    link->own.seconds = specdec__os_monotonic_seconds() - start;
     if (link->own.seconds > link->own.slowest_seconds)
         link->own.slowest_seconds = link->own.seconds;
     return 1;
@@ -60395,9 +60451,9 @@ static specdec_result specdec__link_serve(specdec__link *link)
                 specdec__link_wait_for_message(link, SPECDEC__WIRE_WAIT_SECONDS);
             continue;
         }
-        start = specdec__os_seconds();
+        start = specdec__os_monotonic_seconds();
         specdec__link_obey_message(link);
-        link->counts.seconds += specdec__os_seconds() - start;
+        link->counts.seconds += specdec__os_monotonic_seconds() - start;
     }
     return SPECDEC_DONE;
 }
@@ -60442,7 +60498,7 @@ static void specdec__remote_draft_send_tokens(specdec__link *link, int view, con
         for (i = 0; i < n; i++)
             words[1 + i] = (uint32_t)tokens[sequence->sent_count + i];
         sequence->sent_count += n;
-        sequence->sent_at = specdec__os_seconds();
+        sequence->sent_at = specdec__os_monotonic_seconds();
         sequence->epoch_unsent = 0;
         specdec__remote_draft_send_order(link, SPECDEC__WIRE_ORDER_TOKENS, view, words, 1 + n);
     }
@@ -60700,7 +60756,7 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
-    const double start = specdec__os_seconds();
+    const double start = specdec__os_monotonic_seconds();
     const uint32_t runs = link->own.run;
     specdec__wire_run *run;
     specdec_result result;
@@ -60713,7 +60769,7 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     pipe->no_room = ranks->stage.failed;
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
-    link->own.seconds = specdec__os_seconds() - start;
+    link->own.seconds = specdec__os_monotonic_seconds() - start;
     if (!result || link->own.run != runs)
         return;
     run = &link->sent.runs[link->sent.count++]; /* no other rank has it */
@@ -60739,7 +60795,7 @@ static int specdec__ranks_poll_state(specdec__ranks *ranks)
         state |= SPECDEC__PIPE_RETURNED;
     ranks->pipe.free_at = link->own.run == specdec__link_first_stage_peer(link)->done_run
                               ? 0 : link->sent.first_rank_free_at - link->own.seconds;
-    if (specdec__os_seconds() >= ranks->pipe.free_at && link->sent.count < SPECDEC__WIRE_MAX_RUNS - 1)
+    if (specdec__os_monotonic_seconds() >= ranks->pipe.free_at && link->sent.count < SPECDEC__WIRE_MAX_RUNS - 1)
         state |= SPECDEC__PIPE_FREE;
     return state;
 }
@@ -60754,7 +60810,7 @@ static int specdec__ranks_wait(specdec__pipe *pipe, int until)
     link->drafts.arrived = until ? 0 : link->drafts.arrived; /* a caller that waits has used all that have arrived */
     for (;;) {
         const int state = specdec__ranks_poll_state(ranks);
-        const double now = specdec__os_seconds();
+        const double now = specdec__os_monotonic_seconds();
         double pause = SPECDEC__WIRE_WAIT_SECONDS;
 
         if (!until || state & until || (pipe->wake_at > 0 && now >= pipe->wake_at) ||
@@ -60794,9 +60850,9 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
     pipe->stage_seconds = link->sent.runs[0].slowest_seconds;
-    start = specdec__os_seconds();
+    start = specdec__os_monotonic_seconds();
     result = specdec__link_take_run(link, &unsound);
-    own = link->own.seconds + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
+    own = link->own.seconds + specdec__os_monotonic_seconds() - start; /* rank 0 computes its layers and the output */
     pipe->stage_seconds = own > pipe->stage_seconds ? own : pipe->stage_seconds;
     if (result == SPECDEC_ERROR_FORMAT) /* logits that are not finite */
         return specdec__fail(error, result, "%s", unsound.text);
@@ -60883,7 +60939,7 @@ static double specdec__draft_remote_seconds_until_arrival(const specdec__drafter
     const double interval = link->drafts.interval > least ? link->drafts.interval : least;
     const double usual = has_children ? interval : link->drafts.latency;
     const double began = has_children ? link->drafts.arrived_at : link->drafts.sequences[request->at].sent_at;
-    const double since = specdec__os_seconds() - began;
+    const double since = specdec__os_monotonic_seconds() - began;
 
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
@@ -60909,7 +60965,7 @@ static void specdec__draft_remote_await_children(specdec__drafter *d, const spec
     specdec__link *link = specdec__draft_remote_link(d);
     double left;
 
-    while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
+    while ((left = m->until - specdec__os_monotonic_seconds()) > 0 && !link->failed.code &&
            !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, request, candidate)) {
         specdec__link_wait_for_message(link, left);
         specdec__link_handle_urgent_messages(link);
@@ -61444,7 +61500,7 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
     specdec__link *link = e->link;
 
     while (!link->ended) {
-        const double start = specdec__os_seconds();
+        const double start = specdec__os_monotonic_seconds();
 
         specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
@@ -61453,7 +61509,7 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
         if (specdec__link_receive_message(link, 0, SPECDEC__WIRE_ORDERS))
             specdec__draft_rank_obey_order(e);
         else if (!link->failed.code && specdec__draft_rank_make_draft_run(e))
-            link->counts.seconds += specdec__os_seconds() - start;
+            link->counts.seconds += specdec__os_monotonic_seconds() - start;
         else if (!link->failed.code)
             specdec__link_wait_for_message(link, SPECDEC__WIRE_WAIT_SECONDS);
     }
@@ -61927,7 +61983,8 @@ static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t
 static void specdec__join_append_held_bytes(specdec__answer_join *r)
 {
     if (!r->stop.stopped)
-        specdec__join_append_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
+        specdec__join_append_bytes(r->piece, specdec__stop_write_held_bytes(&r->stop, r->piece), r->out, r->room,
+                                   r->length);
 }
 
 /* Appends a sequence's answer to the joined text out[room], of which *length bytes are written, with the answers of its
@@ -62044,7 +62101,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         memcpy(held, t->piece, count);
         t->released_bytes = 0;
     }
-    count += specdec__stop_end_text(&t->stop, held + count);
+    count += specdec__stop_write_held_bytes(&t->stop, held + count);
     specdec__async_drop_drafts(t, t->count);
     specdec__stream_set_settings(t, settings, &stop);
     specdec__stream_rescan_held_bytes(t, &stop, held, count);
@@ -62348,7 +62405,7 @@ static specdec_result specdec__decode_next_piece(specdec *t, int work, size_t *w
             more = specdec__text_decoder_end(&t->stream, rest);
             specdec__stop_push_bytes(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
             if (!t->stop.stopped)
-                *written += specdec__stop_end_text(&t->stop, t->piece + *written);
+                *written += specdec__stop_write_held_bytes(&t->stop, t->piece + *written);
         }
         if (result)
             return result;
@@ -62501,8 +62558,8 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->cache_prefixes = pages->only_kept * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
-    info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
-    info->state_bytes = specdec__state_bytes(&m->recurrent_sizes);
+    info->kv_bytes = specdec__kv_total_bytes(&t->engine->target.kv);
+    info->state_bytes = specdec__state_slot_bytes(&m->recurrent_sizes);
     info->state_traffic = t->engine->target.kv.states.bytes_read + t->engine->target.kv.states.bytes_written;
     info->screened_rows = t->engine->target.screen.rows;
     info->screened_read = t->engine->target.screen.rows_read;
@@ -62585,7 +62642,7 @@ static specdec_result specdec__caller_nodes_run(specdec *t, int n)
     result = specdec__engine_clear_cancellation(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_check_step(c, 0, n, &t->error);
-    specdec__view_free_reserved(&t->view, &c->kv);
+    specdec__view_free_reserved_slots(&t->view, &c->kv);
     return result;
 }
 
@@ -62707,7 +62764,7 @@ static void specdec__chat_append_turn_end(const specdec *t, int32_t last, specde
 {
     const specdec__chat_format *format = t->engine->chat.format;
     const specdec__vocab *v = &t->model->vocab;
-    const char *after = specdec__chat_after(format, SPECDEC_ASSISTANT);
+    const char *after = specdec__chat_text_behind_message(format, SPECDEC_ASSISTANT);
     size_t size = strlen(after), from;
     specdec__bytes end;
 
@@ -62718,7 +62775,7 @@ static void specdec__chat_append_turn_end(const specdec *t, int32_t last, specde
     end = specdec__vocab_token_text(v, (uint32_t)last);
     from = end.size ? specdec__text_find_token_text((const unsigned char *)after, 0, size, end) : size;
     from = from < size ? from + end.size : 0;
-    specdec__chat_append(out, after + from, size - from, 0);
+    specdec__chat_append_text(out, after + from, size - from, 0);
 }
 
 /* Returns an error for messages that have more bytes than a prompt may have. */
@@ -62746,7 +62803,7 @@ static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, co
     if (SPECDEC__HAS_CHAT_TEMPLATES && !t->engine->chat.format)
         return specdec__chat_render_by_template(
             v, t->model->chat_template, begun, begun && specdec__vocab_is_end_token(v, last) ? last : -1, messages,
-            count, t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out, &t->error);
+            count, t->engine->scratch, t->engine->scratch_bytes, specdec__os_seconds_since_1970(), out, &t->error);
     if (begun)
         specdec__chat_append_turn_end(t, last, out);
     return specdec__chat_render(&t->engine->chat, specdec__chat_token_text(v, v->eos), begun, messages, count, out,
@@ -62841,7 +62898,7 @@ static specdec__common_beginning specdec__engine_find_common_beginning(const spe
             if (left[side])
                 continue;
             equal = token >= 0 && !specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)token)) &&
-                    !specdec__token_bytes(v, token, 1, bytes[side], longest, &left[side], NULL) && left[side];
+                    !specdec__token_write_bytes(v, token, 1, bytes[side], longest, &left[side], NULL) && left[side];
             at[side] = 0;
             ++*next;
         }
@@ -62871,7 +62928,7 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
         work.text = t->model->chat_template;
         work.memory = arena->base + arena->used;
         work.memory_bytes = arena->used < arena->size ? arena->size - arena->used : 0;
-        work.local_time = specdec__os_date();
+        work.local_time = specdec__os_seconds_since_1970();
         return specdec__conversation_render(&work, input, out, &t->error);
     }
     if (!SPECDEC__HAS_CHAT_FORMATS || !chat->format)
@@ -62902,10 +62959,10 @@ static specdec_result specdec__conversation_append_call_beginning(specdec *t, co
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              calls ? "a tool is required, but there are none"
                                    : "a tool is required, but how this model calls tools is not known");
-    specdec__chat_append(out, SPECDEC__CALL_TEXT(calls, WRITTEN_BEGIN), SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append_text(out, SPECDEC__CALL_TEXT(calls, WRITTEN_BEGIN), SPECDEC_WHOLE_STRING, 0);
     if (name.size) {
-        specdec__chat_append(out, (const char *)name.data, name.size, 1);
-        specdec__chat_append(out, SPECDEC__CALL_TEXT(calls, WRITTEN_MIDDLE), SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append_text(out, (const char *)name.data, name.size, 1);
+        specdec__chat_append_text(out, SPECDEC__CALL_TEXT(calls, WRITTEN_MIDDLE), SPECDEC_WHOLE_STRING, 0);
     }
     *begun = out->needed - before;
     if (*begun >= SPECDEC__STOP_MAX_BYTES)
@@ -62999,7 +63056,7 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 static void specdec__part_find_call_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
-    const int form = specdec__answer_calls_row(&t->splitter)->form;
+    const int form = specdec__answer_current_call_row(&t->splitter)->form;
     uint32_t i;
 
     m->mark_count = 0;
@@ -63081,8 +63138,8 @@ static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part
 
 specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts, int inside)
 {
-    const specdec__calls *row = calls ? specdec__answer_find_calls(calls) : NULL;
-    const specdec__thoughts *thought = thoughts ? specdec__answer_find_thoughts(thoughts) : NULL;
+    const specdec__calls *row = calls ? specdec__answer_find_call_row_by_name(calls) : NULL;
+    const specdec__thoughts *thought = thoughts ? specdec__answer_find_thought_row_by_name(thoughts) : NULL;
 
     if (!splitter || (calls && !row) || (thoughts && !thought))
         return SPECDEC_ERROR_ARGUMENT;
@@ -63114,7 +63171,7 @@ SPECDEC__FOR_SIZE
 static specdec_result specdec__model_open_and_lay_out(const specdec_config *config, specdec_model *m,
                                                       specdec__pool *pool, specdec__arena *arena, specdec_error *error)
 {
-    int threads = config->threads ? config->threads : specdec__os_processors(), cancel = 0;
+    int threads = config->threads ? config->threads : specdec__os_count_processors(), cancel = 0;
     specdec__kernels unused;
     specdec_result result;
 
@@ -63192,7 +63249,7 @@ void specdec_model_deinit(specdec_model *model)
 
 size_t specdec_tokenize_memory(const specdec_model *model, size_t length)
 {
-    return model ? specdec__tokenize_scratch(&model->vocab, length) : 0;
+    return model ? specdec__tokenize_scratch_bytes(&model->vocab, length) : 0;
 }
 
 specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags, int32_t *tokens,
@@ -63248,7 +63305,8 @@ size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conv
     memset(&out, 0, sizeof out);
     if (!model || !conversation || specdec__conversation_count_bytes(model, conversation, &chat, &out, NULL))
         return 0;
-    return specdec__size_add(out.needed + out.needed / 8 + 1, specdec__tokenize_scratch(&model->vocab, out.needed));
+    return specdec__size_add(out.needed + out.needed / 8 + 1,
+                             specdec__tokenize_scratch_bytes(&model->vocab, out.needed));
 }
 
 specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,
@@ -63302,7 +63360,7 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
 {
     if (!model || !length || (size && !bytes))
         return specdec__fail_missing_argument(error);
-    return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
+    return specdec__token_write_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
 /* Sets *room to the bytes that the text of tokens[count] has, at most: those of all tokens, and three of an unfinished
@@ -63314,7 +63372,7 @@ static specdec_result specdec__detokenize_max_bytes(const specdec_model *model, 
     int i;
 
     for (*room = 3, i = 0; i < count; i++) {
-        specdec_result result = specdec__token_bytes(&model->vocab, tokens[i], special, NULL, 0, &more, error);
+        specdec_result result = specdec__token_write_bytes(&model->vocab, tokens[i], special, NULL, 0, &more, error);
 
         if (result && result != SPECDEC_ERROR_BUFFER)
             return result;
@@ -63656,7 +63714,7 @@ const char *specdec_isa_name(int index)
     return NULL;
 }
 
-int specdec_processors(void) { return specdec__os_processors(); }
+int specdec_processors(void) { return specdec__os_count_processors(); }
 
 specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info)
 {
@@ -63692,7 +63750,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->recurrent_layers = m->recurrent_sizes.layers;
     info->drafts = specdec__model_draft_kind(m);
     info->block = m->block.size;
-    info->state_bytes = specdec__state_bytes(&m->recurrent_sizes);
+    info->state_bytes = specdec__state_slot_bytes(&m->recurrent_sizes);
     info->window = m->window;
     info->window_layers = m->span_layers[SPECDEC__WINDOW];
     info->weight_bytes = m->weight_bytes;
@@ -64404,8 +64462,8 @@ SPECDEC__FOR_SPEED
  *            bytes that are ready to be handed out, then those that may begin a stop string
  *            stop strings, a zero byte behind each
  *   4 each   tokens
- *            keys and values, span by span: see specdec__view_copy_file; of a recurrent model, if there are any, the
- *            state behind them: see specdec__state_copy_file_slot
+ *            keys and values, span by span: see specdec__view_copy_keys_from_or_to_file; of a recurrent model, if there
+ *            are any, the state behind them: see specdec__state_copy_slot_from_or_to_file
  *   8        FNV-1a of all bytes before
  * ================================================================================================================== */
 
@@ -64541,10 +64599,10 @@ static size_t specdec__save_file_bytes(const specdec__saved_fields *saved, const
     size = specdec__size_add(size, specdec__size_multiply(field[SPECDEC__SAVE_COUNT], 4));
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(
-            size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
+            size, specdec__kv_bytes_in_file(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
                                                    specdec__save_first_token_with_keys(saved, span)));
     if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS])
-        size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
+        size = specdec__size_add(size, specdec__state_bytes_in_file(&kv->states));
     return size;
 }
 
@@ -64668,7 +64726,7 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     field[SPECDEC__SAVE_FREED] = (uint32_t)t->released_bytes;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
     field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.taken_bytes;
-    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end_text(&stop, held);
+    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_write_held_bytes(&stop, held);
     field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_count_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     if (t->slid + t->handed_out > t->answer_from)
@@ -64702,11 +64760,11 @@ static void specdec__save_write_file(const specdec *t, const specdec__saved_fiel
     for (i = 0; i < t->handed_out; i++, file.next_byte += 4)
         specdec__store_u32(file.next_byte, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
-        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i),
-                                (int)field[SPECDEC__SAVE_KEYS], &file);
+        specdec__view_copy_keys_from_or_to_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i),
+                                                (int)field[SPECDEC__SAVE_KEYS], &file);
     if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
         i = specdec__state_find_point(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
-        specdec__state_copy_file_slot(&kv->states, t->view.state.point[i].slot, &file);
+        specdec__state_copy_slot_from_or_to_file(&kv->states, t->view.state.point[i].slot, &file);
     }
     specdec__store_u64(file.next_byte, specdec__hash(SPECDEC__EMPTY_HASH, data, (size_t)(file.next_byte - data)));
 }
@@ -64858,12 +64916,12 @@ static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved,
     file.loads = 1;
     for (i = 0; i < SPECDEC__SPANS; i++) {
         specdec__view_assign_slots(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys);
-        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys, &file);
+        specdec__view_copy_keys_from_or_to_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys, &file);
     }
     if (specdec__states_exist(&kv->states) && keys)
-        specdec__state_set_slot(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
+        specdec__state_make_slot_current(&t->view.state, &kv->states, keys, specdec__kv_take_state_slot(kv));
     if (specdec__states_exist(&kv->states) && keys)
-        specdec__state_copy_file_slot(&kv->states, t->view.state.point[0].slot, &file);
+        specdec__state_copy_slot_from_or_to_file(&kv->states, t->view.state.point[0].slot, &file);
     t->view.length = t->view.next_position = keys;
     specdec__view_update_tail_slots(&t->view, kv);
 }
@@ -65277,7 +65335,7 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
         for (i = p * SPECDEC__LANES; i < length; i += 16)
             sums[p] = X(madd)(X(load)(x + i), X(load)(x + i), sums[p]);
     }
-    scale = X(set)((float)specdec__inverse_root((double)X(sum)(sums) / (double)length + (double)epsilon));
+    scale = X(set)((float)specdec__inverse_square_root((double)X(sum)(sums) / (double)length + (double)epsilon));
     for (i = from; i < to; i += SPECDEC__LANES)
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
@@ -65306,7 +65364,7 @@ SPECDEC__LANE void X(layer_norm)(const float *x, const float *weight, float epsi
     average = (double)(float)((double)X(sum)(sums) / (double)length);
     average = ((double)X(sum)(squares) - specdec__product(specdec__product(average, average), padding)) /
               (double)length;
-    scale = X(set)((float)specdec__inverse_root((average > 0 ? average : 0) + (double)epsilon));
+    scale = X(set)((float)specdec__inverse_square_root((average > 0 ? average : 0) + (double)epsilon));
     for (i = from; i < to; i += SPECDEC__LANES)
         X(store)(out + i, X(mul)(X(mul)(X(sub)(X(load)(x + i), mean), scale), X(load)(weight + i)));
 }

@@ -29,11 +29,11 @@ static void fuzz_template(const uint8_t *text, size_t length, const uint8_t *giv
 
     if (!t || !memory || !output || !plain)
         abort();
-    specdec__template_begin(t, specdec__template_as_bytes(text, length), memory, bytes, output, plain, OUTPUT);
+    specdec__template_init(t, specdec__template_as_bytes(text, length), memory, bytes, output, plain, OUTPUT);
     values = specdec__template_read_json(t, specdec__template_as_bytes(given, given_size));
     for (i = 0; values.kind == SPECDEC__TEMPLATE_DICT && i < values.size; i++)
-        specdec__template_define_name(t, specdec__template_list_items(&values)[2 * i],
-                                      specdec__template_list_items(&values)[2 * i + 1]);
+        specdec__template_define_variable(t, specdec__template_list_items(&values)[2 * i],
+                                          specdec__template_list_items(&values)[2 * i + 1]);
     t->local_time = 1000000000;
     specdec__template_render(t);
     if (t->output_bytes > OUTPUT || t->work > SPECDEC__TEMPLATE_MAX_WORK + (1 << 24) || (t->failed && t->line < 1))

@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Tokenizes a text, brings the tokens back and sends them through a stop scan. */
 static void fuzz_text(const specdec__vocab *v, const char *text, size_t length, int flags)
 {
-    size_t scratch_size = specdec__tokenize_scratch(v, length), count = 0, i, written, room = (size_t)v->longest_bytes + 3;
+    size_t scratch_size = specdec__tokenize_scratch_bytes(v, length), count = 0, i, written, room = (size_t)v->longest_bytes + 3;
     int32_t *tokens = (int32_t *)malloc((4 * length + 8) * sizeof *tokens);
     unsigned char *out = (unsigned char *)malloc(room);
     unsigned char *passed = (unsigned char *)malloc(room + SPECDEC__STOP_MAX_BYTES);

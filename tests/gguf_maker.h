@@ -544,8 +544,8 @@ static inline void maker_assistant(maker *m, const maker_recipe *r)
 
     maker_u32(m, maker_key(r, ".embedding_length_out"), (uint32_t)width);
     maker_u32(m, maker_key(r, ".nextn_predict_layers"), (uint32_t)r->layers);
-    maker_matrix(m, r, "nextn.pre_projection.weight", r->types[0] - 1, 2 * width, r->embedding, (float)specdec__inverse_root(2 * width), -1);
-    maker_matrix(m, r, "nextn.post_projection.weight", r->types[0] - 1, r->embedding, width, (float)specdec__inverse_root(r->embedding), -1);
+    maker_matrix(m, r, "nextn.pre_projection.weight", r->types[0] - 1, 2 * width, r->embedding, (float)specdec__inverse_square_root(2 * width), -1);
+    maker_matrix(m, r, "nextn.post_projection.weight", r->types[0] - 1, r->embedding, width, (float)specdec__inverse_square_root(r->embedding), -1);
 }
 
 /* What an architecture needs that drafts blocks, beside what it reads. */
@@ -562,7 +562,7 @@ static inline void maker_blocks_of(maker *m, const maker_recipe *r)
         maker_bool(m, maker_key(r, ".attention.causal"), 1);
     if (r->markov) {
         maker_matrix(m, r, "markov_w1.weight", type, rank, r->vocab, 1, -1);
-        maker_matrix(m, r, "markov_w2.weight", type, rank, rows, (float)specdec__inverse_root(rank), -1);
+        maker_matrix(m, r, "markov_w2.weight", type, rank, rows, (float)specdec__inverse_square_root(rank), -1);
     }
     if (r->trusts) {
         maker_bool(m, maker_key(r, ".has_confidence_head"), 1);
@@ -574,7 +574,7 @@ static inline void maker_blocks_of(maker *m, const maker_recipe *r)
         maker_u32(m, maker_key(r, ".selector_top_k"), (uint32_t)r->selector);
         maker_matrix(m, r, "selector_predecessor.weight", type, rank, r->vocab, 1, -1);
         maker_matrix(m, r, "selector_successor.weight", type, rank, rows, 0.5f, -1);
-        maker_matrix(m, r, "selector_hidden.weight", type, r->embedding, rank, (float)specdec__inverse_root(r->embedding), -1);
+        maker_matrix(m, r, "selector_hidden.weight", type, r->embedding, rank, (float)specdec__inverse_square_root(r->embedding), -1);
     }
     if (r->conv) {
         maker_u32(m, maker_key(r, ".conv_kernel_size"), (uint32_t)r->conv);
@@ -607,7 +607,7 @@ static inline void maker_reads(maker *m, const maker_recipe *r)
         maker_bool(m, maker_key(r, ".norm_before_fc"), 1);
         maker_vector(m, r, "enc.output_norm.weight", count * width, 1, 0.3f);
     }
-    maker_matrix(m, r, "fc.weight", r->types[0] - 1, count * width, r->embedding, (float)specdec__inverse_root(count * width), -1);
+    maker_matrix(m, r, "fc.weight", r->types[0] - 1, count * width, r->embedding, (float)specdec__inverse_square_root(count * width), -1);
     if (r->short_rows) {
         maker_tensor *t = maker_add_tensor(m, "d2t", 27, (uint64_t)r->short_rows, 0);
 
@@ -853,7 +853,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
                     rows += size[specdec__matrix_table[j + k].rows];
             }
         maker_matrix(m, r, name, j == SPECDEC__SHARED_ROUTER || (j >= SPECDEC__STREAM_ROUTER && j <= SPECDEC__LAUREL_UP) ? 0 : r->types[*made % type_count] - 1, columns, rows * pieces,
-                     (float)specdec__inverse_root(columns), -1);
+                     (float)specdec__inverse_square_root(columns), -1);
         if (each)
             maker_third(m, (uint64_t)pieces);
         ++*made;
@@ -905,14 +905,14 @@ static inline void maker_nextn(maker *m, const maker_recipe *r, int type_count, 
     maker_u32(m, maker_key(r, ".block_count"), (uint32_t)r->layers + 1);
     maker_layer(m, r, r->layers, type_count, made);
     snprintf(name, sizeof name, "blk.%d.nextn.eh_proj.weight", r->layers);
-    maker_matrix(m, r, name, r->types[*made % type_count] - 1, 2 * r->embedding, r->embedding, (float)specdec__inverse_root(2 * r->embedding), -1);
+    maker_matrix(m, r, name, r->types[*made % type_count] - 1, 2 * r->embedding, r->embedding, (float)specdec__inverse_square_root(2 * r->embedding), -1);
     for (i = 0; i < 2 + (r->nextn > 1); i++) {
         snprintf(name, sizeof name, "blk.%d.nextn.%s.weight", r->layers, norms[i]);
         maker_vector(m, r, name, r->embedding, 1, 0.3f);
     }
     for (i = 0; i < 2 && r->nextn > 1; i++) {
         snprintf(name, sizeof name, "blk.%d.nextn.%s.weight", r->layers, own[i]);
-        maker_matrix(m, r, name, r->embedding_type - 1, r->embedding, r->vocab, i ? 3 * (float)specdec__inverse_root(r->embedding) : 0.5f, -1);
+        maker_matrix(m, r, name, r->embedding_type - 1, r->embedding, r->vocab, i ? 3 * (float)specdec__inverse_square_root(r->embedding) : 0.5f, -1);
     }
 }
 
@@ -958,7 +958,7 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
     if (r.layer_inputs) {
         maker_u32(m, maker_key(&r, ".embedding_length_per_layer_input"), (uint32_t)r.layer_inputs);
         maker_matrix(m, &r, "per_layer_token_embd.weight", r.embedding_type - 1, r.layers * r.layer_inputs, r.vocab, 0.5f, -1);
-        maker_matrix(m, &r, "per_layer_model_proj.weight", r.types[0] - 1, r.embedding, r.layers * r.layer_inputs, (float)specdec__inverse_root(r.embedding), -1);
+        maker_matrix(m, &r, "per_layer_model_proj.weight", r.types[0] - 1, r.embedding, r.layers * r.layer_inputs, (float)specdec__inverse_square_root(r.embedding), -1);
         maker_vector(m, &r, "per_layer_proj_norm.weight", r.layer_inputs, 1, 0.3f);
     }
     if (specdec__architecture_trait(maker_architecture(&r), SPECDEC__ALTUP))
@@ -966,7 +966,7 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
             const int others = specdec__architecture_trait(maker_architecture(&r), SPECDEC__ALTUP) - 1;
 
             maker_matrix(m, &r, i ? "altup_unembd_proj.weight" : "altup_proj.weight", 0, r.embedding, others * r.embedding,
-                         (float)specdec__inverse_root(r.embedding), -1);
+                         (float)specdec__inverse_square_root(r.embedding), -1);
             maker_third(m, (uint64_t)others);
         }
     for (i = 0; i < r.layers; i++)
@@ -974,12 +974,12 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
     maker_vector(m, &r, specdec__architecture_trait(maker_architecture(&r), SPECDEC__EMBEDDING_NORM) ? "token_embd_norm.weight" : "output_norm.weight",
                  r.embedding, 1, 0.3f);
     if (r.output_type)
-        maker_matrix(m, &r, "output.weight", r.output_type - 1, r.embedding, r.short_rows ? r.short_rows : r.vocab, 3 * (float)specdec__inverse_root(r.embedding),
+        maker_matrix(m, &r, "output.weight", r.output_type - 1, r.embedding, r.short_rows ? r.short_rows : r.vocab, 3 * (float)specdec__inverse_square_root(r.embedding),
                      r.may_end ? -1 : 2);
     if (r.centroids) {
         maker_tensor *t;
 
-        maker_matrix(m, &r, "nextn.centroids.weight", r.types[0] - 1, r.embedding, r.centroids, (float)specdec__inverse_root(r.embedding), -1);
+        maker_matrix(m, &r, "nextn.centroids.weight", r.types[0] - 1, r.embedding, r.centroids, (float)specdec__inverse_square_root(r.embedding), -1);
         maker_u32(m, maker_key(&r, ".centroid_intermediate_top_k"), (uint32_t)r.nearest);
         t = maker_add_tensor(m, "nextn.token_ordering", 26, (uint64_t)r.vocab, 0);
         for (i = 0; i < r.vocab; i++)
@@ -1049,7 +1049,7 @@ static inline void maker_begin_heads(maker *m, const maker_heads_recipe *recipe)
     }
     for (i = 0; i < h.guesses; i++) {
         const int wide = i && !h.medusa ? h.inner : h.embedding, own = h.tied ? -1 : i;
-        const float in = (float)specdec__inverse_root(wide), out = 3 * (float)specdec__inverse_root(h.inner);
+        const float in = (float)specdec__inverse_square_root(wide), out = 3 * (float)specdec__inverse_square_root(h.inner);
 
         if (!h.tied || i < 2)
             maker_matrix(m, &r, h.medusa ? maker_head_name("medusa", i, ".block.0.weight") : maker_head_name("speculator.proj", i, ".weight"),

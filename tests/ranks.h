@@ -74,7 +74,7 @@ static inline int net_send(void *user_data, int to, int urgent, const void *mess
     n->sent += size;
     for (; count > 0 && !n->dead[to] && !n->dead[from->cluster.rank]; count--) {
         const int queue = urgent ? RANKS : from->cluster.rank;
-        double due = specdec__os_seconds() + n->late * (double)(maker_random(&n->delays) % 1000) / 1000 + n->hold;
+        double due = specdec__os_monotonic_seconds() + n->late * (double)(maker_random(&n->delays) % 1000) / 1000 + n->hold;
         letter **aside = &n->aside[to][queue], *l = (letter *)malloc(sizeof *l);
         letter **at = n->swap && !*aside ? aside : net_end(&n->first[to][queue], &due);
 
@@ -103,7 +103,7 @@ static inline size_t net_receive(void *user_data, int from, void *message, size_
 
     pthread_mutex_lock(&n->mutex);
     l = from >= 0 && n->shut[own->cluster.rank] ? NULL : *first;
-    if (l && l->due <= specdec__os_seconds()) {
+    if (l && l->due <= specdec__os_monotonic_seconds()) {
         *first = l->next;
         size = l->size;
         memcpy(message, l->bytes, size < room ? size : room);
@@ -119,7 +119,7 @@ static inline void net_wait(void *user_data, double seconds)
 {
     rank *own = (rank *)user_data;
     mesh *n = own->net;
-    double *until = &n->until[own->cluster.rank], end = specdec__os_seconds() + seconds, left;
+    double *until = &n->until[own->cluster.rank], end = specdec__os_monotonic_seconds() + seconds, left;
     int i, news = 0;
 
     pthread_mutex_lock(&n->mutex);
@@ -171,7 +171,7 @@ static inline void *rank_thread(void *argument)
         r->result = specdec_serve(r->text);
         if (r->result != SPECDEC_DONE)
             snprintf(r->error.text, sizeof r->error.text, "%s", specdec_error_text(r->text));
-        r->ended = specdec__os_seconds();
+        r->ended = specdec__os_monotonic_seconds();
     }
     specdec_deinit(r->text);
     free(r->block);

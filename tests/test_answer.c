@@ -53,8 +53,8 @@ static void take(sorted *out, const char *calls, const char *thoughts, int insid
     from[1] = cut;
     from[2] = next;
     from[3] = size;
-    specdec__answer_begin_splitter(&s, calls ? specdec__answer_find_calls(calls) : NULL,
-                                   thoughts ? specdec__answer_find_thoughts(thoughts) : NULL, inside);
+    specdec__answer_begin_splitter(&s, calls ? specdec__answer_find_call_row_by_name(calls) : NULL,
+                                   thoughts ? specdec__answer_find_thought_row_by_name(thoughts) : NULL, inside);
     for (i = 0; i < 4; i++) {
         const size_t length = i < 3 ? from[i + 1] - from[i] : 0;
         char *piece = i < 3 ? (char *)malloc(length + 1) : NULL;

@@ -20,9 +20,9 @@ static __thread double slow; /* seconds that this thread wastes wherever it meet
 
 static void be_slow(void)
 {
-    const double end = slow > 0 ? specdec__os_seconds() + slow : 0;
+    const double end = slow > 0 ? specdec__os_monotonic_seconds() + slow : 0;
 
-    while (slow > 0 && specdec__os_seconds() < end)
+    while (slow > 0 && specdec__os_monotonic_seconds() < end)
         machine_yield();
 }
 
@@ -192,9 +192,9 @@ static void test_end(void)
             specdec_step(m.first, &tokens, &count);
         if (i % 3 == 0)
             CHECK_EQUAL_INT(specdec_rewind(m.first, 10), SPECDEC_OK);
-        seconds = specdec__os_seconds();
+        seconds = specdec__os_monotonic_seconds();
         specdec_deinit(m.first);
-        seconds = specdec__os_seconds() - seconds;
+        seconds = specdec__os_monotonic_seconds() - seconds;
         longest = seconds > longest ? seconds : longest;
         slower += seconds >= 0.05;
         free(m.block);
@@ -295,7 +295,7 @@ static void call(void *argument)
     specdec *t;
     specdec_error error;
 
-    while (specdec__os_seconds() < self->end || !self->answers) {
+    while (specdec__os_monotonic_seconds() < self->end || !self->answers) {
         const int32_t *tokens;
         int count;
 
@@ -357,11 +357,11 @@ static void run_callers(double seconds)
 
     for (i = 0; i < CALLERS; i++) {
         callers[i].wrong = callers[i].answers = 0;
-        callers[i].end = specdec__os_seconds() + seconds;
-        CHECK(specdec__os_start(&callers[i].thread, first + (size_t)i * STACK, STACK, call, &callers[i]));
+        callers[i].end = specdec__os_monotonic_seconds() + seconds;
+        CHECK(specdec__os_start_thread(&callers[i].thread, first + (size_t)i * STACK, STACK, call, &callers[i]));
     }
     for (i = 0; i < CALLERS; i++) {
-        specdec__os_join(&callers[i].thread);
+        specdec__os_join_thread(&callers[i].thread);
         CHECK_EQUAL_INT(callers[i].wrong, 0);
         CHECK(callers[i].answers > 0);
         answers += callers[i].answers;

@@ -822,7 +822,7 @@ static void check_fork(const char *architecture, int kv, int shared)
     for (i = 0; i < 100; i += 20)
         run_chain(&g, &g.view, tokens[0] + i, 20, 20);
     n = free_pages(&g);
-    CHECK(specdec__view_share(&g.other, &g.context.kv, &g.view, 0, shared));
+    CHECK(specdec__view_share_keys(&g.other, &g.context.kv, &g.view, 0, shared));
     CHECK_EQUAL_INT(g.other.next_position, shared);
     CHECK_EQUAL_INT(free_pages(&g), n); /* no page for a fork alone */
     for (i = 1; g.other.length < COUNT || g.view.length < COUNT; i = !i) {
@@ -868,7 +868,7 @@ static void check_parts(int kv)
     for (at = 0; at < COUNT; at += 50)
         run_chain(&g, &g.view, tokens + at, 50, 50);
     for (i = 0; i < 4; i++)
-        CHECK(specdec__view_share(&g.other, &g.context.kv, &g.view, part[i].from, part[i].count));
+        CHECK(specdec__view_share_keys(&g.other, &g.context.kv, &g.view, part[i].from, part[i].count));
     CHECK_EQUAL_INT(g.other.length, 60);
     CHECK_EQUAL_INT(g.other.next_position, COUNT);
     run_chain(&g, &g.other, tokens + COUNT, 1, 1);
@@ -909,7 +909,7 @@ static void check_left_page(void)
     expected = rows_alone(&g, tokens, SHARED + 8, SPECDEC__KV_F32, &vocab);
     for (i = 0; i < SHARED; i += 20)
         run_chain(&g, &g.view, tokens + i, 20, 20);
-    CHECK(specdec__view_share(&g.other, &g.context.kv, &g.view, 0, SHARED));
+    CHECK(specdec__view_share_keys(&g.other, &g.context.kv, &g.view, 0, SHARED));
     for (; i < AHEAD; i += 4)
         run_chain(&g, &g.view, tokens + i, 4, 4);
     run_both(&g, tokens, tokens);
@@ -917,7 +917,7 @@ static void check_left_page(void)
     run_chain(&g, &g.other, tokens + SHARED + 4, 4, 4);
     CHECK(memcmp(g.context.logits, expected + (size_t)(SHARED + 4) * (size_t)vocab, (size_t)(4 * vocab) * 4) == 0);
     specdec__view_truncate(&g.other, &g.context.kv, 0);
-    CHECK(!specdec__view_share(&g.other, &g.context.kv, &g.view, 0, 60)); /* its window's keys are gone */
+    CHECK(!specdec__view_share_keys(&g.other, &g.context.kv, &g.view, 0, 60)); /* its window's keys are gone */
     specdec__view_truncate(&g.other, &g.context.kv, 0);
     specdec__view_truncate(&g.view, &g.context.kv, 0);
     CHECK_EQUAL_INT(free_pages(&g), all_pages(&g));
@@ -1081,8 +1081,8 @@ static int same_ends(rig *g, specdec__view *view, const int32_t *tokens, int wid
 /* The same with a view that lacks some keys in the middle, and begins in the middle of pages there. */
 static int share_most(rig *g)
 {
-    return specdec__view_share(&g->other, &g->context.kv, &g->view, 0, 100) &&
-           specdec__view_share(&g->other, &g->context.kv, &g->view, 110, FIRST_PART - 110);
+    return specdec__view_share_keys(&g->other, &g->context.kv, &g->view, 0, 100) &&
+           specdec__view_share_keys(&g->other, &g->context.kv, &g->view, 110, FIRST_PART - 110);
 }
 
 /* Rows behind a long text, and behind a view of parts of it, at any width. expected (2, WHOLE_TEXT - FIRST_PART, vocab): of the text and of
@@ -1136,7 +1136,7 @@ static void plain_attention(const rig *g, const specdec__layer *layer, int kv_he
 
             if (from >= to)
                 continue;
-            specdec__view_find_slots(&g->view.span[layer->shape.span], from, to - from, slots);
+            specdec__view_find_slots_of_positions(&g->view.span[layer->shape.span], from, to - from, slots);
             for (j = from; j < to; j++) {
                 const float *keys = (const float *)(const void *)specdec__kv_keys_address(kv, at, slots[j - from] / 64, kv_head);
 

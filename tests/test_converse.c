@@ -524,7 +524,7 @@ static void take_call(subject *s, taken *out)
 /* What writes the mark of a call after a few words, and leaves the rest to settings.calls: then a call begins within an answer. */
 static const specdec_constraint *mark_of(const char *form)
 {
-    const specdec__calls *row = specdec__answer_find_calls(form);
+    const specdec__calls *row = specdec__answer_find_call_row_by_name(form);
     const char *section = SPECDEC__CALL_TEXT(row, SECTION_BEGIN) ? SPECDEC__CALL_TEXT(row, SECTION_BEGIN) : "", *mark = row->flags & SPECDEC__CALLS_BARE ? "<|python_tag|>" : SPECDEC__CALL_TEXT(row, BEGIN);
     char text[400];
     size_t at, size;
@@ -652,7 +652,7 @@ static void test_model_calls(const char *path, int conversations, char **names, 
                      "s a short note.\"}, {\"role\": \"user\", \"content\": \"I am in %s. Heat the room to %d degrees.\"}], \"tools\": %s, \"tool_choice\": "
                      "\"%s\"}", cities[k % 8], 15 + k, call_tools, k % 2 ? "auto" : "required");
             for (round = 0; round < 2; round++) {
-                s[round].engine->engine->chat.calls = specdec__answer_find_calls(names[i]);
+                s[round].engine->engine->chat.calls = specdec__answer_find_call_row_by_name(names[i]);
                 wrong += !converse(&s[round], json, calls, k % 2 ? mark : NULL, (uint64_t)k + 1, k % 4 < 2 ? 0.f : 1.f, 120, schema, "set_heat", &out[round]);
                 count = tokens_of(&s[round], round ? drafted : plain);
             }

@@ -131,7 +131,7 @@ static int ask(specdec *t, guess *g)
     CHECK_EQUAL_INT(d->kind.fill_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(g->last, m->context.logits, bytes);
     memcpy(g->tokens, p->drafts.tokens, sizeof g->tokens);
-    specdec__view_free_reserved(&m->sequences[t->at].view, &m->context.kv);
+    specdec__view_free_reserved_slots(&m->sequences[t->at].view, &m->context.kv);
     return 1;
 }
 

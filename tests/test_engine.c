@@ -684,9 +684,9 @@ static void test_reading(void)
         s.engine->engine->opened_models[0]->tile_bytes = SPECDEC__READING_LEAST_BYTES;
         s.engine->engine->target.columns.values = NULL; /* no step of a large model was tried before */
         heard = 0;
-        seconds = specdec__os_seconds();
+        seconds = specdec__os_monotonic_seconds();
         specdec__engine_time_weight_reading(s.engine->engine);
-        seconds = specdec__os_seconds() - seconds;
+        seconds = specdec__os_monotonic_seconds() - seconds;
         least = seconds < least ? seconds : least;
         kernels = s.engine->engine->kernels;
         CHECK_EQUAL_INT(heard, kernels->other_reading.one_tile || kernels->other_reading.l1_bytes);
@@ -2058,12 +2058,12 @@ int main(int argc, char **argv)
     quick = getenv("SPECDEC_QUICK") != NULL;
     make_models();
     for (i = 0; i < COUNT(tests); i++) { /* all, or the one named */
-        double start = specdec__os_seconds();
+        double start = specdec__os_monotonic_seconds();
 
         if (argc > 1 && strcmp(argv[1], tests[i].name) != 0)
             continue;
         tests[i].run();
-        printf("  %-16s %.1f s\n", tests[i].name, specdec__os_seconds() - start);
+        printf("  %-16s %.1f s\n", tests[i].name, specdec__os_monotonic_seconds() - start);
         fflush(stdout);
     }
     for (i = 0; i < MODELS; i++)

@@ -403,7 +403,7 @@ static int check_case(char *line, const char *text, const specdec__chat *chat, s
     }
     CHECK(json_decode(wanted + 1, &length) != NULL);
     if (chat->writes_bos)
-        specdec__chat_append(&out, (const char *)bos.data, bos.size, 0);
+        specdec__chat_append_text(&out, (const char *)bos.data, bos.size, 0);
     CHECK_EQUAL_INT(specdec__chat_render(chat, eos, 0, messages, count, &out, NULL), SPECDEC_OK);
     return out.needed == length && memcmp(out_text, wanted + 1, length) == 0 ? 1 : -1;
 }

@@ -120,7 +120,7 @@ static void check_members(void)
     CHECK(!specdec__json_find_member(&json, 0, "x") && !specdec__json_find_member(&json, node, "x"));
     node = specdec__json_find_member(&json, 0, "abc");
     CHECK(node && nodes[node].kind == SPECDEC__JSON_ARRAY && nodes[node].count == 3);
-    raw = specdec__json_raw_text(&json, node);
+    raw = specdec__json_value_text(&json, node);
     CHECK(raw.size == 26 && memcmp(raw.data, "[1, {\"x\" : 2}, \"\\u00e4\\n\"]", 26) == 0);
     item = nodes[node + 1].next;
     CHECK(nodes[item].kind == SPECDEC__JSON_OBJECT && specdec__json_find_member(&json, item, "x") == item + 2);

@@ -69,7 +69,7 @@ if [ "${PARTS-}" = alone ] || [ "${PARTS-}" = once ]; then
     done << 'END'
 cache/kv static int specdec__new(void) { return specdec__forward(0, 0, 0); }
 speculation/tree static float specdec__new(void) { return specdec__exp(1); }
-text/chat static double specdec__new(void) { return specdec__os_seconds(); }
+text/chat static double specdec__new(void) { return specdec__os_monotonic_seconds(); }
 speculation/sample static int specdec__new(specdec__tune *tune) { return !tune; }
 END
     started=0

@@ -35,16 +35,16 @@ static int run_all(specdec__pool *pool, int threads, specdec__team_function *fun
 /* All items that this thread comes to, one or two at a time, each time asking for the next one first. */
 static void walk_items(job *j, int *seen)
 {
-    specdec__walk walk;
+    specdec__item_walk walk;
     int foretold, last, n, i;
 
-    for (specdec__walk_begin(&walk, j->pool, j->items, j->chunk); walk.at < j->items; ) {
+    for (specdec__item_walk_begin(&walk, j->pool, j->items, j->chunk); walk.at < j->items; ) {
         n = walk.at % 3 && walk.at + 1 < walk.end ? 2 : 1;
         last = walk.at + n - 1;
-        foretold = specdec__walk_next(&walk, n);
+        foretold = specdec__item_walk_item_after(&walk, n);
         for (i = walk.at; i <= last; i++)
             seen[i]++;
-        specdec__walk_advance(&walk, n);
+        specdec__item_walk_advance(&walk, n);
         if (walk.at < j->items ? walk.at != foretold : last != foretold)
             SPECDEC__ADD(&j->astray, 1);
     }
@@ -361,7 +361,7 @@ static void lead_at_once(specdec__pool *pool, const int *sizes, int count, int r
 
     for (i = 0; i < count; i++) {
         memset(&leaders[i], 0, sizeof leaders[i]);
-        specdec__pool_make_part(&parts[i], pool, first, sizes[i], &leaders[i].cancel);
+        specdec__pool_lend_helpers(&parts[i], pool, first, sizes[i], &leaders[i].cancel);
         first += sizes[i] - 1;
         leaders[i].pool = &parts[i];
         leaders[i].rounds = rounds;
@@ -503,36 +503,36 @@ static void test_late(void)
     pool.threads = pool.max_active = pool.active = 4;
     pool.late_seconds = 0.5; /* of 4 times one second */
     specdec__pool_adapt_max_active(&pool, 10, 1);
-    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 10), 4);
+    CHECK_EQUAL_INT(specdec__pool_choose_active_threads(&pool, 4, 10), 4);
     pool.late_seconds = 0.3; /* in time */
     specdec__pool_adapt_max_active(&pool, 11, 1);
     pool.late_seconds = 0.5;
     specdec__pool_adapt_max_active(&pool, 12, 1);
-    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 12), 4);
+    CHECK_EQUAL_INT(specdec__pool_choose_active_threads(&pool, 4, 12), 4);
     specdec__pool_adapt_max_active(&pool, 13, 1);
-    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 13), 3);
-    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 2, 13), 2);
-    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 13 + SPECDEC__LATE_MIN_RETRY_FACTOR - 0.5), 3);
-    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 13 + SPECDEC__LATE_MIN_RETRY_FACTOR), 4);
+    CHECK_EQUAL_INT(specdec__pool_choose_active_threads(&pool, 4, 13), 3);
+    CHECK_EQUAL_INT(specdec__pool_choose_active_threads(&pool, 2, 13), 2);
+    CHECK_EQUAL_INT(specdec__pool_choose_active_threads(&pool, 4, 13 + SPECDEC__LATE_MIN_RETRY_FACTOR - 0.5), 3);
+    CHECK_EQUAL_INT(specdec__pool_choose_active_threads(&pool, 4, 13 + SPECDEC__LATE_MIN_RETRY_FACTOR), 4);
     specdec__pool_adapt_max_active(&pool, 20, 1);
     specdec__pool_adapt_max_active(&pool, 21, 1);
-    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 21 + SPECDEC__LATE_MIN_RETRY_FACTOR), 3);
-    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 21 + 2 * SPECDEC__LATE_MIN_RETRY_FACTOR), 4);
+    CHECK_EQUAL_INT(specdec__pool_choose_active_threads(&pool, 4, 21 + SPECDEC__LATE_MIN_RETRY_FACTOR), 3);
+    CHECK_EQUAL_INT(specdec__pool_choose_active_threads(&pool, 4, 21 + 2 * SPECDEC__LATE_MIN_RETRY_FACTOR), 4);
     pool.max_active = 4;
     pool.active = 2; /* a draft model's run */
     specdec__pool_adapt_max_active(&pool, 90, 1);
     specdec__pool_adapt_max_active(&pool, 91, 1);
-    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 91), 4);
+    CHECK_EQUAL_INT(specdec__pool_choose_active_threads(&pool, 4, 91), 4);
     pool.active = 4;
     for (tries = 0; tries < 20; tries++) {
         specdec__pool_adapt_max_active(&pool, 100, 1);
         specdec__pool_adapt_max_active(&pool, 100, 1);
     }
-    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 100 + SPECDEC__LATE_MAX_RETRY_FACTOR), 4);
+    CHECK_EQUAL_INT(specdec__pool_choose_active_threads(&pool, 4, 100 + SPECDEC__LATE_MAX_RETRY_FACTOR), 4);
     pool.active = pool.max_active = 1; /* one thread is left, whatever happens */
     specdec__pool_adapt_max_active(&pool, 200, 1);
     specdec__pool_adapt_max_active(&pool, 200, 1);
-    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 200), 1);
+    CHECK_EQUAL_INT(specdec__pool_choose_active_threads(&pool, 4, 200), 1);
 }
 
 static int begun[16]; /* how often a thread said that it begins with that number */
@@ -585,7 +585,7 @@ static void test_many(void)
 static void test_processors(void)
 {
     TEST("processors are those that this process may use");
-    CHECK(specdec__os_processors() >= 1);
+    CHECK(specdec__os_count_processors() >= 1);
 #if defined(__linux__)
     {
         unsigned long mine[128] = {0}, one[128] = {0};
@@ -599,7 +599,7 @@ static void test_processors(void)
         }
         one[i] = mine[i] & (~mine[i] + 1);
         CHECK(syscall(SYS_sched_setaffinity, 0, (size_t)bytes, one) == 0);
-        CHECK_EQUAL_INT(specdec__os_processors(), 1);
+        CHECK_EQUAL_INT(specdec__os_count_processors(), 1);
         CHECK(syscall(SYS_sched_setaffinity, 0, (size_t)bytes, mine) == 0);
     }
 #endif

@@ -568,7 +568,7 @@ static int open_model(const char *name, specdec__bytes *file, specdec__gguf *ggu
     specdec_error error;
 
     snprintf(relative, sizeof relative, "conformance/llama-%s.gguf", name);
-    if (specdec__os_map(file, check_shared(path, sizeof path, relative), &error))
+    if (specdec__os_map_whole_file(file, check_shared(path, sizeof path, relative), &error))
         return 0;
     if (specdec__gguf_open(gguf, *file, &error)) {
         fprintf(stderr, "%s: %s\n", path, error.text);
@@ -647,9 +647,9 @@ static void test_models(void)
         compare_models(&original, &gguf, models[i].type, &theirs, &ours);
         CHECK(theirs >= 0 && theirs <= models[i].bound * models[i].bound);
         CHECK(ours <= theirs * 1.05);
-        specdec__os_unmap(&file);
+        specdec__os_unmap_file(&file);
     }
-    specdec__os_unmap(&original_file);
+    specdec__os_unmap_file(&original_file);
 }
 
 int main(void)

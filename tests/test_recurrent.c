@@ -184,10 +184,10 @@ static void check_stream(int kind, int nodes)
     batch = specdec__forward_make_view_batch(target, &m.first->view, 0, nodes);
     CHECK_EQUAL_INT(specdec__forward(target, &batch, NULL), SPECDEC_OK);
     moved += (double)(s->bytes_read + s->bytes_written);
-    expected = 2.0 * (double)specdec__state_file_bytes(s) + (double)s->input_floats * sizeof(float) * (nodes + 1);
+    expected = 2.0 * (double)specdec__state_bytes_in_file(s) + (double)s->input_floats * sizeof(float) * (nodes + 1);
     printf("  %-14s %2d nodes: %.0f bytes moved, a state twice and inputs are %.0f\n", names[kind], nodes, moved, expected);
     CHECK(moved >= 0.95 * expected && moved <= 1.05 * expected);
-    specdec__view_free_reserved(&m.first->view, &target->kv);
+    specdec__view_free_reserved_slots(&m.first->view, &target->kv);
     close_machine(&m);
 }
 
@@ -259,14 +259,14 @@ static void check_stopped(int kind, int threads, uint64_t *state)
         stop_at = layer;
         CHECK_EQUAL_INT(run_tree(m.first, tokens + 16), layer < 4 ? SPECDEC_ERROR_CANCELLED : SPECDEC_OK);
         CHECK_EQUAL_INT(m.first->view.state.waiting_tokens, 0);
-        CHECK_EQUAL_INT(specdec__state_current(&m.first->view.state).length, m.first->view.length);
+        CHECK_EQUAL_INT(specdec__state_current_point(&m.first->view.state).length, m.first->view.length);
         target->hooks = NULL;
         target->pool->cancel = cancel;
         CHECK_EQUAL_INT(run_tree(m.first, tokens + 24), SPECDEC_OK);
         CHECK_EQUAL_INT(run_tree(plain.first, tokens + 24), SPECDEC_OK);
         CHECK(memcmp(target->logits, plain.first->engine->target.logits, 8 * VOCABULARY * sizeof(float)) == 0);
-        specdec__view_free_reserved(&m.first->view, &target->kv);
-        specdec__view_free_reserved(&plain.first->view, &plain.first->engine->target.kv);
+        specdec__view_free_reserved_slots(&m.first->view, &target->kv);
+        specdec__view_free_reserved_slots(&plain.first->view, &plain.first->engine->target.kv);
         close_machine(&m);
         close_machine(&plain);
     }
@@ -480,8 +480,8 @@ static void test_memory(void)
         CHECK_EQUAL_INT(specdec_memory_needed(&c, &few, &failure), SPECDEC_OK);
         c.checkpoint = CONTEXT_TOKENS / 10;
         CHECK_EQUAL_INT(specdec_memory_needed(&c, &many, &failure), SPECDEC_OK);
-        CHECK(few - none >= 2 * specdec__state_bytes(&x));
-        CHECK(many - few >= 8 * specdec__state_bytes(&x));
+        CHECK(few - none >= 2 * specdec__state_slot_bytes(&x));
+        CHECK(many - few >= 8 * specdec__state_slot_bytes(&x));
     }
 }
 

@@ -63,13 +63,13 @@ static int take_step(cache *c, int kept)
     if (nodes[widest])
         nodes[widest] += left;
     for (i = 0; i < c->room.max_views; i++)
-        refused += nodes[i] && !specdec__view_reserve(&c->view[i], &c->kv, nodes[i]);
+        refused += nodes[i] && !specdec__view_reserve_and_notify(&c->view[i], &c->kv, nodes[i]);
     for (i = 0; i < c->room.max_views && !refused; i++) {
         const int n = specdec__min_int(specdec__min_int(nodes[i], kept), c->room.view_keys - c->view[i].length);
 
         if (n)
             specdec__view_commit(&c->view[i], &c->kv, straight, n);
-        specdec__view_free_reserved(&c->view[i], &c->kv);
+        specdec__view_free_reserved_slots(&c->view[i], &c->kv);
     }
     return refused;
 }
@@ -84,7 +84,7 @@ static int fill_cache(cache *c, int together)
 
         for (; length > 0 && !refused; length -= n) {
             n = specdec__min_int(length, c->room.step_nodes);
-            refused += !specdec__view_reserve(&c->view[i], &c->kv, n);
+            refused += !specdec__view_reserve_and_notify(&c->view[i], &c->kv, n);
             if (!refused)
                 specdec__view_commit(&c->view[i], &c->kv, straight, n);
         }
@@ -200,15 +200,15 @@ static int draft_fits(specdec__drafter *d, int views, int nodes)
         if (d->kind.init == specdec__draft_model_init) {
             specdec__draft_model *m = (specdec__draft_model *)d->state;
 
-            fits &= specdec__view_reserve(&m->views[i], &m->context.kv, nodes);
+            fits &= specdec__view_reserve_and_notify(&m->views[i], &m->context.kv, nodes);
         } else if (d->kind.init == specdec__draft_layer_init) {
             specdec__draft_layer *m = (specdec__draft_layer *)d->state;
 
-            fits &= specdec__view_reserve(&m->sequences[i].view, &m->context.kv, nodes);
+            fits &= specdec__view_reserve_and_notify(&m->sequences[i].view, &m->context.kv, nodes);
         } else if (d->kind.init == specdec__draft_recall_init) {
             specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
-            fits &= specdec__view_reserve(&m->cache.sequences[i].view, &m->cache.context.kv, m->nodes);
+            fits &= specdec__view_reserve_and_notify(&m->cache.sequences[i].view, &m->cache.context.kv, m->nodes);
         }
     }
     return fits;

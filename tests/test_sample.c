@@ -654,7 +654,7 @@ static int passes_over_wrongly(const specdec__kernels *kernels, int count, float
         return 1;
     for (i = 0; i < over; i++)
         if (wide_row[i] * inverse +
-            specdec__sample_gumbel_of_bits((uint32_t)(specdec__noise_at(noise, first + (uint32_t)i) >> 32)) >= wanted)
+            specdec__sample_gumbel_of_bits((uint32_t)(specdec__noise_bits_of_token(noise, first + (uint32_t)i) >> 32)) >= wanted)
             return 1;
     return 0;
 }

@@ -304,7 +304,7 @@ static void run_isa(const char *isa, double seconds)
 {
     specdec_error error;
     counts done = {0, 0, 0}, kinds;
-    const double end = specdec__os_seconds() + seconds;
+    const double end = specdec__os_monotonic_seconds() + seconds;
     int kind, turn = 0, i;
 
     if (specdec__kernels_init(&b.kernels, isa, &error))
@@ -325,7 +325,7 @@ static void run_isa(const char *isa, double seconds)
             done.settled += kinds.settled;
             done.bounds += kinds.bounds;
         }
-    while (++turn, specdec__os_seconds() < end);
+    while (++turn, specdec__os_monotonic_seconds() < end);
     CHECK(done.settled > 0);
     printf("  %s: %.0f positions, of which %.0f were settled by bounds; %.0f bounds\n", isa, done.positions, done.settled,
            done.bounds);

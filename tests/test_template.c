@@ -23,12 +23,12 @@ static const char *render(const char *text, const char *messages, const char *x)
 
     json[0] = messages;
     json[1] = x;
-    specdec__template_begin(&run, specdec__template_as_bytes(text, strlen(text)), memory.bytes, MEMORY, output, plain,
-                            OUTPUT);
+    specdec__template_init(&run, specdec__template_as_bytes(text, strlen(text)), memory.bytes, MEMORY, output, plain,
+                           OUTPUT);
     run.local_time = 20785ll * 86400 + 3661;
     for (i = 0; i < 2; i++)
         if (json[i])
-            specdec__template_define_name(
+            specdec__template_define_variable(
                 &run, specdec__template_string_value(names[i]),
                 specdec__template_read_json(&run, specdec__template_as_bytes(json[i], strlen(json[i]))));
     specdec__template_render(&run);
@@ -192,9 +192,9 @@ static void test_bounds(void)
     CHECK(run.failed != NULL);
     TEST("with too little memory a template fails, whatever the amount is");
     for (i = 0; i < 6000; i += 8) {
-        specdec__template_begin(&run, specdec__template_as_bytes(renderings[10].text, strlen(renderings[10].text)),
-                                memory.bytes, i, output, plain, i % 64);
-        specdec__template_define_name(&run, specdec__template_string_value("x"), specdec__template_integer_value(1));
+        specdec__template_init(&run, specdec__template_as_bytes(renderings[10].text, strlen(renderings[10].text)),
+                               memory.bytes, i, output, plain, i % 64);
+        specdec__template_define_variable(&run, specdec__template_string_value("x"), specdec__template_integer_value(1));
         specdec__template_render(&run);
         CHECK(run.failed != NULL && run.output_bytes <= i % 64);
     }

@@ -217,7 +217,7 @@ static specdec_result open_recipe(subject *s, builder *b, const recipe *r)
 /* Tokenizes with exactly the scratch that is promised to be enough. Returns the count; the caller frees *tokens. */
 static size_t tokenize(const subject *s, const char *text, size_t length, int flags, int32_t **tokens)
 {
-    size_t scratch_size = specdec__tokenize_scratch(&s->v, length), count = 0, capacity = 4 * length + 8;
+    size_t scratch_size = specdec__tokenize_scratch_bytes(&s->v, length), count = 0, capacity = 4 * length + 8;
     void *scratch = malloc(scratch_size);
 
     *tokens = (int32_t *)malloc(capacity * sizeof **tokens);
@@ -479,7 +479,7 @@ static void check_long_inputs(const subject *s, const char *name)
 
     for (u = 0; u < SPECDEC__COUNT(units); u++) {
         size_t used = 0, kept = strcmp(units[u], "\xff") != 0 || has_all_bytes(s);
-        double seconds = specdec__os_seconds();
+        double seconds = specdec__os_monotonic_seconds();
         int32_t *tokens;
         size_t count;
         char *back;
@@ -487,7 +487,7 @@ static void check_long_inputs(const subject *s, const char *name)
         for (; used < length; used += strlen(units[u]))
             memcpy(text + used, units[u], strlen(units[u]));
         count = tokenize(s, text, used, SPECDEC_TOKENIZE_SPECIAL, &tokens);
-        seconds = specdec__os_seconds() - seconds;
+        seconds = specdec__os_monotonic_seconds() - seconds;
         slowest = seconds > slowest ? seconds : slowest;
         CHECK((detokenize(s, tokens, count, -1, 0, &back) == used && memcmp(back, text, used) == 0) || !kept);
         free(back);
@@ -1031,8 +1031,8 @@ static void exercise(const subject *s)
 
     specdec__tokenize(&s->v, text, length, flags, NULL, tokens, random_below(65), &count, scratch, random_below(4097), NULL);
     for (i = 0; i < 20; i++)
-        specdec__token_bytes(&s->v, (int32_t)random_below(s->v.count + 2) - 1, (int)random_below(2), out,
-                             random_below(65), &size, NULL);
+        specdec__token_write_bytes(&s->v, (int32_t)random_below(s->v.count + 2) - 1, (int)random_below(2), out,
+                                   random_below(65), &size, NULL);
 }
 
 static void test_mutations(void)
@@ -1099,7 +1099,7 @@ static void test_limits(void)
             CHECK(memcmp(tokens, all, (capacity < wanted ? capacity : wanted) * sizeof *tokens) == 0);
         }
         TEST("too little scratch is an error, never a wrong result");
-        for (scratch_size = 0; scratch_size <= specdec__tokenize_scratch(&s.v, length); scratch_size++) {
+        for (scratch_size = 0; scratch_size <= specdec__tokenize_scratch_bytes(&s.v, length); scratch_size++) {
             char *scratch = (char *)malloc(scratch_size + 1);
             specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL, tokens, 64,
                                                       &count,
@@ -1114,8 +1114,8 @@ static void test_limits(void)
         CHECK_EQUAL_INT(specdec__tokenize(&s.v, text, length, 0, NULL, tokens, 64, &count, NULL, 0, NULL),
                         SPECDEC_ERROR_MEMORY);
         TEST("ids outside the vocabulary are refused");
-        CHECK_EQUAL_INT(specdec__token_bytes(&s.v, -1, 0, NULL, 0, &count, NULL), SPECDEC_ERROR_ARGUMENT);
-        CHECK_EQUAL_INT(specdec__token_bytes(&s.v, (int32_t)s.v.count, 0, NULL, 0, &count, NULL),
+        CHECK_EQUAL_INT(specdec__token_write_bytes(&s.v, -1, 0, NULL, 0, &count, NULL), SPECDEC_ERROR_ARGUMENT);
+        CHECK_EQUAL_INT(specdec__token_write_bytes(&s.v, (int32_t)s.v.count, 0, NULL, 0, &count, NULL),
                         SPECDEC_ERROR_ARGUMENT);
         TEST("no memory for the indexes is an error");
         {
@@ -1434,7 +1434,7 @@ static size_t scan_text(const char *const *stops, int count, const char *text, s
         at += piece;
     }
     *stopped = scan.stopped;
-    return used + specdec__stop_end_text(&scan, (unsigned char *)out + used);
+    return used + specdec__stop_write_held_bytes(&scan, (unsigned char *)out + used);
 }
 
 static void test_stop(void)

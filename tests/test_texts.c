@@ -603,9 +603,9 @@ static void come_late(void)
         return;
     number = (__atomic_add_fetch(&meetings, 1, __ATOMIC_RELAXED) * 2654435761u) >> 8;
     if (number % (unsigned)tardy == 0) {
-        const double end = specdec__os_seconds() + 1e-6 * (number / 64 % 128);
+        const double end = specdec__os_monotonic_seconds() + 1e-6 * (number / 64 % 128);
 
-        while (specdec__os_seconds() < end)
+        while (specdec__os_monotonic_seconds() < end)
             machine_yield();
     }
 }
@@ -2420,12 +2420,12 @@ int main(int argc, char **argv)
     for (i = 0; i < DRAFTERS; i++)
         drafters[i] = random_drafter((int)i);
     for (i = 0; i < sizeof tests / sizeof *tests; i++) {
-        double start = specdec__os_seconds();
+        double start = specdec__os_monotonic_seconds();
 
         if (argc > 1 && strcmp(argv[1], tests[i].name) != 0)
             continue;
         tests[i].run();
-        printf("  %-16s %.1f s\n", tests[i].name, specdec__os_seconds() - start);
+        printf("  %-16s %.1f s\n", tests[i].name, specdec__os_monotonic_seconds() - start);
         fflush(stdout);
     }
     for (i = 0; i < MODELS; i++)

@@ -172,7 +172,7 @@ static void check_scores(specdec__context *c, const struct specdec__retrieval *r
     int i, k, q, slots[600];
 
     specdec__retrieve_score_chunks(c, r, thread, layer, head, scores);
-    specdec__view_find_slots(&r->whole->span[SPECDEC__WHOLE], 0, r->whole->length, slots);
+    specdec__view_find_slots_of_positions(&r->whole->span[SPECDEC__WHOLE], 0, r->whole->length, slots);
     use_largest(c, head, used);
     for (q = 0; q < group; q++) {
         attend(query_of(c, 0, head * group + q), used, &r->target->kv, layer, head, slots, r->whole->length, weight);
@@ -234,7 +234,7 @@ static void check_gather(specdec__context *c, int thread, const specdec__layer *
     policy_gather(c, thread, layer);
     if (layer != &c->model->layer[c->model->layers - 1])
         return;
-    specdec__view_find_slots(&view->span[SPECDEC__WHOLE], 0, view->length, slots);
+    specdec__view_find_slots_of_positions(&view->span[SPECDEC__WHOLE], 0, view->length, slots);
     for (i = 0; i < c->n; i++) {
         slots[view->length + i] = c->slots[SPECDEC__WHOLE][c->first_node + i];
         for (q = 0; q < group; q++) {

@@ -49,7 +49,7 @@ function through(i, last, silent)
 function function_at(i,    signature, clock)
 {
     sub(/static /, "", line[i])
-    clock = line[i] ~ / specdec__os_seconds\(void\)$/
+    clock = line[i] ~ / specdec__os_monotonic_seconds\(void\)$/
     if (!declare) {
         if (clock)
             line[i] = "SPECDEC__REPLACED " line[i]

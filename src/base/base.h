@@ -381,11 +381,11 @@ typedef double specdec__pair __attribute__((vector_size(16)));
 #define SPECDEC__SMALLER_PAIR(a, b) __builtin_ia32_minpd((a), (b))
 #else
 typedef int64_t specdec__pair_bits __attribute__((vector_size(16)));
-#define SPECDEC__LARGER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) > (b)), (a), (b))
-#define SPECDEC__SMALLER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) < (b)), (a), (b))
+#define SPECDEC__LARGER_PAIR(a, b) specdec__select_doubles((specdec__pair_bits)((a) > (b)), (a), (b))
+#define SPECDEC__SMALLER_PAIR(a, b) specdec__select_doubles((specdec__pair_bits)((a) < (b)), (a), (b))
 
 /* Returns the elements of a where the mask is set, and those of b elsewhere. */
-SPECDEC__INLINE specdec__pair specdec__pair_select(specdec__pair_bits mask, specdec__pair a, specdec__pair b)
+SPECDEC__INLINE specdec__pair specdec__select_doubles(specdec__pair_bits mask, specdec__pair a, specdec__pair b)
 {
     return (specdec__pair)((mask & (specdec__pair_bits)a) | (~mask & (specdec__pair_bits)b));
 }
@@ -398,10 +398,10 @@ typedef uint32_t specdec__words __attribute__((vector_size(16)));
 #if defined(__clang__) || __GNUC__ >= 12
 #define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) __builtin_shufflevector((a), (b), (i), (j), (k), (l))
 #else
-#define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) specdec__shuffle_words((a), (b), (i), (j), (k), (l))
+#define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) specdec__select_four_words((a), (b), (i), (j), (k), (l))
 
-SPECDEC__INLINE specdec__words specdec__shuffle_words(specdec__words a, specdec__words b, uint32_t i, uint32_t j,
-                                                      uint32_t k, uint32_t l)
+SPECDEC__INLINE specdec__words specdec__select_four_words(specdec__words a, specdec__words b, uint32_t i, uint32_t j,
+                                                          uint32_t k, uint32_t l)
 {
     const specdec__words places = {i, j, k, l};
     return __builtin_shuffle(a, b, places);
@@ -446,7 +446,7 @@ SPECDEC__INLINE uint64_t specdec__mix_bits(uint64_t x)
 
 /* Returns 64 random bits for a token id. row: random bits of the row of logits (a seed and a position); see
    specdec__sample_noise_of_position. */
-SPECDEC__INLINE uint64_t specdec__noise_at(uint64_t row, uint32_t token)
+SPECDEC__INLINE uint64_t specdec__noise_bits_of_token(uint64_t row, uint32_t token)
 {
     return specdec__mix_bits(row + (uint64_t)token * SPECDEC__NOISE_TOKEN_STEP);
 }
@@ -530,7 +530,7 @@ static SPECDEC__UNUSED void specdec__arena_skip_to(specdec__arena *arena, size_t
 #define SPECDEC__ROW_COLUMN(NAME) (*NAME("")) /* the letter of a column */
 
 /* Text number `index` of a column of a row; NULL: the row has no such text. */
-static const char *specdec__row_text(const char *row, char column, int index)
+static const char *specdec__row_text_of_column(const char *row, char column, int index)
 {
     for (; *row; row += strlen(row) + 1)
         if (*row == column && index-- == 0)
@@ -621,7 +621,7 @@ static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char
 
 #ifdef SPECDEC_NO_ERROR_TEXTS
 /* Stores the code of an error in *error, with an empty text, unless error is NULL. Returns the code. */
-static SPECDEC__UNUSED specdec_result specdec__fail_code(specdec_error *error, specdec_result code)
+static SPECDEC__UNUSED specdec_result specdec__fail_without_text(specdec_error *error, specdec_result code)
 {
     if (error) {
         error->code = code;
@@ -639,7 +639,7 @@ specdec__fail_check_format(const char *format, ...)
 
 #define specdec__log_line(hooks, ...) ((void)(0 ? specdec__fail_check_format(__VA_ARGS__) : (void)(hooks)))
 #define specdec__fail(error, code, ...) \
-    ((void)(0 ? specdec__fail_check_format(__VA_ARGS__) : (void)0), specdec__fail_code((error), (code)))
+    ((void)(0 ? specdec__fail_check_format(__VA_ARGS__) : (void)0), specdec__fail_without_text((error), (code)))
 #else
 /* Stores an error's code and text in *error, unless error is NULL. Returns the code, so that a check can read `return
    specdec__fail(...)`. */

@@ -83,8 +83,8 @@ static void specdec__lane_init(specdec__lane *lane, specdec__pool *pool, int thr
     memset(lane, 0, sizeof *lane);
     lane->kind = &specdec__lane_helper;
     lane->pool = pool;
-    specdec__pool_make_part(&lane->handover, pool, last, 2, &lane->cancel);
-    specdec__pool_make_part(&lane->job_pool, pool, last - threads + 1, threads, &lane->cancel);
+    specdec__pool_lend_helpers(&lane->handover, pool, last, 2, &lane->cancel);
+    specdec__pool_lend_helpers(&lane->job_pool, pool, last - threads + 1, threads, &lane->cancel);
 }
 
 /* Begins a job of a lane: job(argument). specdec__lane_wait was called since the job before it. */

@@ -31,7 +31,7 @@ static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, flo
 
 /* Returns 1/sqrt(x) for normal x > 0, by Newton's method in double. Five iterations give the same bits on every
    machine. */
-static double specdec__inverse_root(double x)
+static double specdec__inverse_square_root(double x)
 {
     double y;
     uint64_t bits;
@@ -143,7 +143,7 @@ static double specdec__exp_double(double x)
 }
 
 /* Returns the sum of coefficient[i] * x^i for i < count, by Horner's rule; every product is rounded. */
-static double specdec__polynomial(const double *coefficient, int count, double x)
+static double specdec__evaluate_polynomial(const double *coefficient, int count, double x)
 {
     double sum = coefficient[count - 1];
     int i;
@@ -162,8 +162,8 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
                                      1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600.0, -1.0 / 87178291200.0};
     double quarter = (specdec__product(x, 0.6366197723675814) + 6755399441055744.0) - 6755399441055744.0;
     double r = (x - specdec__product(quarter, 1.5707963267341256)) - specdec__product(quarter, 6.077100506506192e-11);
-    double s = r * specdec__polynomial(sines, (int)SPECDEC__COUNT(sines), r * r);
-    double c = specdec__polynomial(cosines, (int)SPECDEC__COUNT(cosines), r * r);
+    double s = r * specdec__evaluate_polynomial(sines, (int)SPECDEC__COUNT(sines), r * r);
+    double c = specdec__evaluate_polynomial(cosines, (int)SPECDEC__COUNT(cosines), r * r);
     int64_t k = (int64_t)quarter;
 
     *sine = (float)(k & 1 ? c : s);

@@ -104,7 +104,7 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 #endif
 
 /* Returns the seconds since 1970, in UTC; 0 in builds without a clock. */
-static SPECDEC__UNUSED int64_t specdec__os_date(void)
+static SPECDEC__UNUSED int64_t specdec__os_seconds_since_1970(void)
 {
 #if defined(SPECDEC_NO_CLOCK)
     return 0;
@@ -119,7 +119,7 @@ static SPECDEC__UNUSED int64_t specdec__os_date(void)
 }
 
 /* Returns the seconds since an arbitrary moment, by a clock that never goes back; 0 in builds without a clock. */
-static SPECDEC__UNUSED double specdec__os_seconds(void)
+static SPECDEC__UNUSED double specdec__os_monotonic_seconds(void)
 {
 #if defined(SPECDEC_NO_CLOCK)
     return 0;
@@ -142,9 +142,9 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
    Functions that each system defines:
    specdec__os_open opens a regular file for reading and returns its size in *size. Returns 1; 0 on failure; -1 if the
    file is not a regular one.
-   specdec__os_read_some reads at most `size` bytes. Returns the number of bytes read; 0 at the end; -1 on failure.
+   specdec__os_read_at_most reads at most `size` bytes. Returns the number of bytes read; 0 at the end; -1 on failure.
    specdec__os_map_file maps the first `size` bytes of a file at a given address, or anywhere (NULL). NULL on failure.
-   specdec__os_find_addresses finds `size` bytes of addresses that are not in use. NULL on failure.
+   specdec__os_find_free_addresses finds `size` bytes of addresses that are not in use. NULL on failure.
    specdec__os_unmap_range ends all mappings in a range of addresses.
    specdec__os_error_text writes the system's description of the last failure into text[size].
    specdec__os_release_pages is a hint that changes no byte: pages of a mapping need not stay in memory.
@@ -187,7 +187,7 @@ static int specdec__os_open(specdec__os_file *file, uint64_t *size, const char *
     return 1;
 }
 
-static ptrdiff_t specdec__os_read_some(specdec__os_file file, unsigned char *data, size_t size)
+static ptrdiff_t specdec__os_read_at_most(specdec__os_file file, unsigned char *data, size_t size)
 {
     DWORD got, part = size < 1u << 30 ? (DWORD)size : 1u << 30;
 
@@ -204,7 +204,7 @@ static const void *specdec__os_map_file(specdec__os_file file, size_t size, unsi
     return data;
 }
 
-static unsigned char *specdec__os_find_addresses(size_t size)
+static unsigned char *specdec__os_find_free_addresses(size_t size)
 {
     void *data = VirtualAlloc(NULL, size, MEM_RESERVE, PAGE_NOACCESS);
 
@@ -254,7 +254,7 @@ static int specdec__os_open(specdec__os_file *file, uint64_t *size, const char *
     return 1;
 }
 
-static ptrdiff_t specdec__os_read_some(specdec__os_file file, unsigned char *data, size_t size)
+static ptrdiff_t specdec__os_read_at_most(specdec__os_file file, unsigned char *data, size_t size)
 {
     ssize_t got;
 
@@ -271,7 +271,7 @@ static const void *specdec__os_map_file(specdec__os_file file, size_t size, unsi
     return data == MAP_FAILED ? NULL : data;
 }
 
-static unsigned char *specdec__os_find_addresses(size_t size)
+static unsigned char *specdec__os_find_free_addresses(size_t size)
 {
     void *data = mmap(NULL, size + SPECDEC__OS_MAP_ALIGNMENT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     unsigned char *at = (unsigned char *)data;
@@ -331,35 +331,36 @@ static void specdec__os_error_text(char *text, size_t size)
 #endif
 
 #if defined(SPECDEC_NO_FILES)
-static specdec_result specdec__os_no_files(const char *path, specdec_error *error)
+static specdec_result specdec__os_fail_without_files(const char *path, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without files: hand %s over as memory", path);
 }
 
-static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_map_whole_file(specdec__bytes *out, const char *path,
+                                                                 specdec_error *error)
 {
     (void)out;
-    return specdec__os_no_files(path, error);
+    return specdec__os_fail_without_files(path, error);
 }
 
-static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
-                                                       specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_read_file_start(unsigned char *data, size_t size, const char *path,
+                                                                  specdec_error *error)
 {
     (void)data;
     (void)size;
-    return specdec__os_no_files(path, error);
+    return specdec__os_fail_without_files(path, error);
 }
 
-static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file) { (void)file; }
+static SPECDEC__UNUSED void specdec__os_unmap_file(specdec__bytes *file) { (void)file; }
 
-static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
-                                                         specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_map_file_at(unsigned char *at, size_t size, const char *path,
+                                                              specdec_error *error)
 {
     (void)at, (void)size;
-    return specdec__os_no_files(path, error);
+    return specdec__os_fail_without_files(path, error);
 }
 
-static SPECDEC__UNUSED unsigned char *specdec__os_find_addresses(size_t size)
+static SPECDEC__UNUSED unsigned char *specdec__os_find_free_addresses(size_t size)
 {
     return (void)size, (unsigned char *)NULL;
 }
@@ -408,7 +409,8 @@ static specdec_result specdec__os_open_regular(specdec__os_file *file, uint64_t 
 }
 
 /* Maps a whole regular file read-only into memory; *out becomes its bytes. */
-static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_map_whole_file(specdec__bytes *out, const char *path,
+                                                                 specdec_error *error)
 {
     specdec__os_file file;
     uint64_t size = 0;
@@ -428,9 +430,9 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
     return result;
 }
 
-/* Maps the first `size` bytes of a regular file at an address of a range from specdec__os_find_addresses. */
-static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
-                                                         specdec_error *error)
+/* Maps the first `size` bytes of a regular file at an address of a range from specdec__os_find_free_addresses. */
+static SPECDEC__UNUSED specdec_result specdec__os_map_file_at(unsigned char *at, size_t size, const char *path,
+                                                              specdec_error *error)
 {
     specdec__os_file file;
     uint64_t now = 0;
@@ -447,8 +449,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size
 }
 
 /* Reads the first `size` bytes of a regular file into data. */
-static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
-                                                       specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_read_file_start(unsigned char *data, size_t size, const char *path,
+                                                                  specdec_error *error)
 {
     specdec__os_file file;
     uint64_t now = 0;
@@ -458,7 +460,7 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
 
     if (result)
         return result;
-    while (done < size && (got = specdec__os_read_some(file, data + done, size - done)) > 0)
+    while (done < size && (got = specdec__os_read_at_most(file, data + done, size - done)) > 0)
         done += (size_t)got;
     if (got < 0)
         result = specdec__os_fail("read", path, error);
@@ -468,8 +470,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
     return result;
 }
 
-/* Unmaps a file that specdec__os_map has mapped, and clears *file. Does nothing if *file is clear. */
-static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
+/* Unmaps a file that specdec__os_map_whole_file has mapped, and clears *file. Does nothing if *file is clear. */
+static SPECDEC__UNUSED void specdec__os_unmap_file(specdec__bytes *file)
 {
     if (file->data)
         specdec__os_unmap_range((void *)(uintptr_t)file->data, file->size);
@@ -526,12 +528,12 @@ typedef struct specdec__os_thread {
 } specdec__os_thread;
 
 #if defined(SPECDEC_NO_THREADS)
-static SPECDEC__UNUSED int specdec__os_processors(void) { return 1; }
+static SPECDEC__UNUSED int specdec__os_count_processors(void) { return 1; }
 static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, size_t bytes)
 {
     return (void)thread, (void)stack, (void)bytes, 0;
 }
-static void specdec__os_join(specdec__os_thread *thread) { (void)thread; }
+static void specdec__os_join_thread(specdec__os_thread *thread) { (void)thread; }
 static void specdec__os_parking_lot_init(specdec__os_parking_lot *lot) { *lot = 0; }
 static void specdec__os_parking_lot_deinit(specdec__os_parking_lot *lot) { (void)lot; }
 static void specdec__os_sleep_until_changed(specdec__os_parking_lot *lot, unsigned *word, unsigned value)
@@ -542,7 +544,7 @@ static void specdec__os_wake_all(specdec__os_parking_lot *lot) { (void)lot; }
 #elif defined(_WIN32)
 /* Returns how many processors this process may use, 1 to SPECDEC_MAX_THREADS. Windows counts only the processor group
    that the process was started in, at most 64. */
-static SPECDEC__UNUSED int specdec__os_processors(void)
+static SPECDEC__UNUSED int specdec__os_count_processors(void)
 {
     DWORD_PTR ours, all;
     int known = GetProcessAffinityMask(GetCurrentProcess(), &ours, &all);
@@ -567,7 +569,7 @@ static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, si
     return thread->handle != NULL;
 }
 
-static void specdec__os_join(specdec__os_thread *thread)
+static void specdec__os_join_thread(specdec__os_thread *thread)
 {
     WaitForSingleObject(thread->handle, INFINITE);
     CloseHandle(thread->handle);
@@ -597,7 +599,7 @@ static void specdec__os_wake_all(specdec__os_parking_lot *lot)
 }
 #else
 /* Returns how many processors this process may use, 1 to SPECDEC_MAX_THREADS. */
-static SPECDEC__UNUSED int specdec__os_processors(void)
+static SPECDEC__UNUSED int specdec__os_count_processors(void)
 {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -633,7 +635,7 @@ static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, si
     return !failed;
 }
 
-static void specdec__os_join(specdec__os_thread *thread) { pthread_join(thread->handle, NULL); }
+static void specdec__os_join_thread(specdec__os_thread *thread) { pthread_join(thread->handle, NULL); }
 
 static void specdec__os_parking_lot_init(specdec__os_parking_lot *lot)
 {
@@ -665,8 +667,8 @@ static void specdec__os_wake_all(specdec__os_parking_lot *lot)
 
 /* Starts a thread that runs function(argument). *thread must not move until it is joined. Returns 0 if the system
    refuses. */
-static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t bytes, specdec__os_function *function,
-                             void *argument)
+static int specdec__os_start_thread(specdec__os_thread *thread, void *stack, size_t bytes,
+                                    specdec__os_function *function, void *argument)
 {
     thread->function = function;
     thread->argument = argument;

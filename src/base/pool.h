@@ -70,7 +70,7 @@ typedef struct specdec__pool {
     int max_active;                   /* threads of the next run, at most; fewer where other programs use the cores */
     unsigned sleeping_since;          /* microsecond in which the first thread went to sleep at the barrier; 0: none */
     double late_seconds;              /* total seconds that threads of this run have slept for threads without a core */
-    double retry_time;                /* when one thread more is tried: see specdec__os_seconds */
+    double retry_time;                /* when one thread more is tried: see specdec__os_monotonic_seconds */
     double retry_factor;              /* time between a late run and retry_time, over the time of that run */
     int late_runs;                    /* late runs in a row */
 } specdec__pool;
@@ -85,7 +85,10 @@ SPECDEC__INLINE void specdec__pool_pause_core(void)
 }
 
 /* Returns the current time in microseconds, never 0; differences of two such times are right for an hour. */
-static unsigned specdec__pool_microseconds(void) { return (unsigned)(uint64_t)(1e6 * specdec__os_seconds()) | 1; }
+static unsigned specdec__pool_microseconds(void)
+{
+    return (unsigned)(uint64_t)(1e6 * specdec__os_monotonic_seconds()) | 1;
+}
 
 /* Waits until *word differs from value: spins first, then sleeps. *asleep: the number of threads that sleep here.
    *since, unless NULL: the microsecond in which the first of them went to sleep; 0: none sleeps. */
@@ -189,14 +192,14 @@ static int specdec__pool_claim_items(specdec__pool *pool, int count, int least, 
 
 /* A thread's way through the items [0, count) that the threads of a pool share. It claims its next part before it has
    done the current one, so it knows early which item comes next. */
-typedef struct specdec__walk {
+typedef struct specdec__item_walk {
     specdec__pool *pool;  /* the pool whose threads share the items */
     int count, min_items; /* number of items; how many a thread claims at a time, at least */
     int at, end;          /* the rest of the claimed part: items [at, end); at = count: there are no more items */
     int next, next_end;   /* the part claimed after it: items [next, next_end); next = -1: not claimed yet */
-} specdec__walk;
+} specdec__item_walk;
 
-static void specdec__walk_begin(specdec__walk *walk, specdec__pool *pool, int count, int least)
+static void specdec__item_walk_begin(specdec__item_walk *walk, specdec__pool *pool, int count, int least)
 {
     walk->pool = pool;
     walk->count = count;
@@ -207,7 +210,7 @@ static void specdec__walk_begin(specdec__walk *walk, specdec__pool *pool, int co
 }
 
 /* Returns the item that follows the next n items of a walk; the last of these n items if there is none. */
-static int specdec__walk_next(specdec__walk *walk, int n)
+static int specdec__item_walk_item_after(specdec__item_walk *walk, int n)
 {
     if (walk->at + n < walk->end)
         return walk->at + n;
@@ -216,8 +219,8 @@ static int specdec__walk_next(specdec__walk *walk, int n)
     return walk->next < walk->count ? walk->next : walk->at + n - 1;
 }
 
-/* Advances a walk by n items. specdec__walk_next(walk, n) was called before. */
-static void specdec__walk_advance(specdec__walk *walk, int n)
+/* Advances a walk by n items. specdec__item_walk_item_after(walk, n) was called before. */
+static void specdec__item_walk_advance(specdec__item_walk *walk, int n)
 {
     walk->at += n;
     if (walk->at < walk->end)
@@ -244,7 +247,7 @@ static void specdec__pool_call_helpers(specdec__pool *pool)
 
 /* Returns how many of `threads` threads take part in a run that begins at second `now`. Where other programs use the
    cores, a barrier often waits a whole time slice for a thread that has no core, and fewer threads are faster. */
-static int specdec__pool_choose_active(specdec__pool *pool, int threads, double now)
+static int specdec__pool_choose_active_threads(specdec__pool *pool, int threads, double now)
 {
     threads = specdec__min_int(threads, pool->threads);
     if (pool->max_active < threads && now >= pool->retry_time)
@@ -279,11 +282,11 @@ static void specdec__pool_adapt_max_active(specdec__pool *pool, double now, doub
 static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_function *function, void *argument)
 {
     const int crowd = SPECDEC__HAS_THREADS && threads > 1 && pool->threads > 1;
-    const double since = crowd ? specdec__os_seconds() : 0;
+    const double since = crowd ? specdec__os_monotonic_seconds() : 0;
 
     pool->function = function;
     pool->argument = argument;
-    pool->active = crowd ? specdec__pool_choose_active(pool, threads, since) : 1;
+    pool->active = crowd ? specdec__pool_choose_active_threads(pool, threads, since) : 1;
     pool->next_item = 0;
     pool->run_cancelled = 0;
     pool->late_seconds = 0;
@@ -292,7 +295,7 @@ static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_fun
     function(argument, 0);
     specdec__pool_wait_for_all(pool);
     if (pool->active > 1) {
-        const double now = specdec__os_seconds();
+        const double now = specdec__os_monotonic_seconds();
 
         specdec__pool_adapt_max_active(pool, now, now - since);
     }
@@ -338,15 +341,15 @@ static void specdec__pool_deinit(specdec__pool *pool)
     }
     specdec__pool_wake_threads(crew, &crew->sleeping);
     for (i = 0; i < crew->count; i++)
-        specdec__os_join(&crew->helpers[i].thread);
+        specdec__os_join_thread(&crew->helpers[i].thread);
     specdec__os_parking_lot_deinit(&crew->parking_lot);
     pool->crew = NULL;
 }
 
 /* Makes a part of a pool, with `threads` threads: the one that will call specdec__pool_run with the part, and threads -
    1 helpers of the whole pool, from its helper number `first` on. The part ends with the whole pool. */
-static void specdec__pool_make_part(specdec__pool *part, const specdec__pool *whole, int first, int threads,
-                                    int *cancel)
+static void specdec__pool_lend_helpers(specdec__pool *part, const specdec__pool *whole, int first, int threads,
+                                       int *cancel)
 {
     memset(part, 0, sizeof *part);
     part->crew = whole->crew;
@@ -368,7 +371,7 @@ static specdec_result specdec__pool_start_helpers(specdec__pool *pool, int helpe
         void *stack = SPECDEC__OS_TAKES_STACKS ? stacks + (size_t)crew->count * SPECDEC__STACK_BYTES : NULL;
 
         helper->crew = crew;
-        if (!specdec__os_start(&helper->thread, stack, SPECDEC__STACK_BYTES, specdec__pool_run_helper, helper)) {
+        if (!specdec__os_start_thread(&helper->thread, stack, SPECDEC__STACK_BYTES, specdec__pool_run_helper, helper)) {
             int failed = crew->count + 2;
 
             specdec__pool_deinit(pool);

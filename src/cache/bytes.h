@@ -22,7 +22,8 @@ typedef struct specdec__kv_file {
 
 /* Copies `count` units of 1, 2 or 4 bytes between a file and a page of the cache. Units are contiguous in the file, and
    `step` bytes apart in the page. */
-static void specdec__kv_copy_units(specdec__kv_file *file, int unit, int count, unsigned char *page, size_t step)
+static void specdec__kv_copy_units_from_or_to_file(specdec__kv_file *file, int unit, int count, unsigned char *page,
+                                                   size_t step)
 {
     if (file->loads)
         specdec__quant_move_units(unit, count, 0, file->next_byte, (size_t)unit, page, step);
@@ -33,7 +34,7 @@ static void specdec__kv_copy_units(specdec__kv_file *file, int unit, int count, 
 
 /* Copies `count` floats between a file, where they are contiguous and little-endian, and a page of the cache, where
    they are `step` bytes apart and in the machine's byte order. */
-static void specdec__kv_copy_floats(specdec__kv_file *file, int count, unsigned char *page, size_t step)
+static void specdec__kv_copy_floats_from_or_to_file(specdec__kv_file *file, int count, unsigned char *page, size_t step)
 {
     uint32_t bits;
     int i;
@@ -50,8 +51,8 @@ static void specdec__kv_copy_floats(specdec__kv_file *file, int count, unsigned 
 
 /* Copies one key and its value between a file and slot `at` of a page. k: the page's keys for one layer and head. type:
    the type of the cache, SPECDEC__KV_... */
-static void specdec__kv_copy_file_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
-                                       specdec__kv_file *file)
+static void specdec__kv_copy_slot_from_or_to_file(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
+                                                  specdec__kv_file *file)
 {
     const size_t row = (size_t)at * (size_t)layer->value_dim;
     unsigned char *v = k + layer->key_bytes;
@@ -59,58 +60,58 @@ static void specdec__kv_copy_file_slot(int type, const specdec__kv_layer *layer,
 
     switch (type) {
     case SPECDEC__KV_F32:
-        specdec__kv_copy_floats(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
-        specdec__kv_copy_floats(file, layer->value_dim, v + row * 4, 4);
+        specdec__kv_copy_floats_from_or_to_file(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
+        specdec__kv_copy_floats_from_or_to_file(file, layer->value_dim, v + row * 4, 4);
         break;
     case SPECDEC__KV_F16:
-        specdec__kv_copy_units(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
-        specdec__kv_copy_units(file, 2, layer->value_dim, v + row * 2, 2);
+        specdec__kv_copy_units_from_or_to_file(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
+        specdec__kv_copy_units_from_or_to_file(file, 2, layer->value_dim, v + row * 2, 2);
         break;
     default:
         for (d = 0; d < layer->dim; d += 32) {
             unsigned char *own = k + specdec__kv_key_block_offset(layer, at, d);
 
-            specdec__kv_copy_units(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
-            specdec__kv_copy_units(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
+            specdec__kv_copy_units_from_or_to_file(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
+            specdec__kv_copy_units_from_or_to_file(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
         }
-        specdec__kv_copy_floats(file, 1, v + (size_t)at * 4, 4);
+        specdec__kv_copy_floats_from_or_to_file(file, 1, v + (size_t)at * 4, 4);
         for (d = 0; d < layer->value_dim; d += SPECDEC__ROWS)
-            specdec__kv_copy_units(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code_offset(at, d), 4);
+            specdec__kv_copy_units_from_or_to_file(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code_offset(at, d), 4);
         break;
     }
 }
 
 /* Returns the bytes that the keys and values of `count` positions take in a file, for the layers of one span. */
-static size_t specdec__kv_file_bytes(const specdec__kv *kv, int span, int count)
+static size_t specdec__kv_bytes_in_file(const specdec__kv *kv, int span, int count)
 {
     return specdec__size_multiply(kv->span[span].bytes / SPECDEC__KEYS, (size_t)count);
 }
 
 /* Copies the keys and values of logical positions [from, end) of a view between the cache and a file. The file's order:
    64 positions at a time; for these layer by layer; within a layer head by head. */
-static void specdec__view_copy_file(const specdec__view *view, const specdec__kv *kv, int span, int from, int end,
-                                    specdec__kv_file *file)
+static void specdec__view_copy_keys_from_or_to_file(const specdec__view *view, const specdec__kv *kv, int span,
+                                                    int from, int end, specdec__kv_file *file)
 {
     int slots[SPECDEC__KEYS], count, layer, head, i;
 
     for (; from < end && kv->span[span].bytes; from += count) {
         count = specdec__min_int(SPECDEC__KEYS - from % SPECDEC__KEYS, end - from);
-        specdec__view_find_slots(&view->span[span], from, count, slots);
+        specdec__view_find_slots_of_positions(&view->span[span], from, count, slots);
         for (layer = 0; layer < kv->layers; layer++) {
             const specdec__kv_layer *l = &kv->layer[layer];
 
             for (head = 0; l->span == span && l->owns_keys && head < l->kv_heads; head++)
                 for (i = 0; i < count; i++)
-                    specdec__kv_copy_file_slot(kv->type, l,
-                                               specdec__kv_keys_address(kv, l, slots[i] / SPECDEC__KEYS, head),
-                                               slots[i] % SPECDEC__KEYS, file);
+                    specdec__kv_copy_slot_from_or_to_file(
+                        kv->type, l, specdec__kv_keys_address(kv, l, slots[i] / SPECDEC__KEYS, head),
+                        slots[i] % SPECDEC__KEYS, file);
         }
     }
 }
 
 /* Returns the bytes that a recurrent state takes in a file: the bytes of its slot, with one of the two windows per
    layer. */
-static size_t specdec__state_file_bytes(const specdec__states *s)
+static size_t specdec__state_bytes_in_file(const specdec__states *s)
 {
     return s->bytes -
            specdec__recurrent_window_floats(&s->recurrent_sizes) * sizeof(float) * (size_t)s->recurrent_sizes.layers;
@@ -118,18 +119,19 @@ static size_t specdec__state_file_bytes(const specdec__states *s)
 
 /* Copies the recurrent state in a slot between the cache and a file: for each layer the window of its convolution, then
    the matrices of its heads. */
-static void specdec__state_copy_file_slot(const specdec__states *s, int slot, specdec__kv_file *file)
+static void specdec__state_copy_slot_from_or_to_file(const specdec__states *s, int slot, specdec__kv_file *file)
 {
     const size_t window = specdec__recurrent_window_floats(&s->recurrent_sizes),
-                 layer = specdec__state_layer_floats(&s->recurrent_sizes);
+                 layer = specdec__state_slot_floats_per_layer(&s->recurrent_sizes);
     const size_t matrices = layer - 2 * window;
     int i;
 
     for (i = 0; i < s->recurrent_sizes.layers; i++) {
         float *at = specdec__states_slot_address(s, slot) + (size_t)i * layer;
 
-        specdec__kv_copy_floats(file, (int)window, (unsigned char *)(at + (s->current_window[slot] ? window : 0)), 4);
-        specdec__kv_copy_floats(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
+        specdec__kv_copy_floats_from_or_to_file(file, (int)window,
+                                                (unsigned char *)(at + (s->current_window[slot] ? window : 0)), 4);
+        specdec__kv_copy_floats_from_or_to_file(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
     }
 }
 
@@ -166,9 +168,10 @@ static void specdec__view_assign_slots(specdec__view *view, specdec__kv *kv, int
 SPECDEC__FOR_SPEED
 
 /* Quantises one key and one value to 8-bit codes and stores them in slot `at` of a page; arguments as for
-   specdec__kv_store. */
-static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels, unsigned char *k,
-                                    int at, const float *key, const float *value, int8_t *codes)
+   specdec__kv_store_key_and_value. */
+static void specdec__kv_store_key_and_value_as_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels,
+                                                     unsigned char *k, int at, const float *key, const float *value,
+                                                     int8_t *codes)
 {
     unsigned char *v = k + layer->key_bytes;
     float scale = kernels->float_to_codes(value, layer->value_dim, codes);
@@ -191,8 +194,9 @@ static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specde
 /* Stores one key and one value in slot `at` of a page. k: the page's keys for one layer and head; its values lie
    key_bytes behind them. key (dim): rotated and padded with zeros. value (value_dim): padded with zeros. codes
    (value_dim): a buffer. type: the type of the cache, SPECDEC__KV_... */
-static void specdec__kv_store(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
-                              unsigned char *k, int at, const float *key, const float *value, int8_t *codes)
+static void specdec__kv_store_key_and_value(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
+                                            unsigned char *k, int at, const float *key, const float *value,
+                                            int8_t *codes)
 {
     unsigned char *v = k + layer->key_bytes;
     const int dim = layer->dim, value_dim = layer->value_dim;
@@ -213,7 +217,7 @@ static void specdec__kv_store(int type, const specdec__kv_layer *layer, const sp
         }
         kernels->float_to_f16(value, value_dim, v + (size_t)at * (size_t)value_dim * 2);
         break;
-    default: specdec__kv_store_codes(layer, kernels, k, at, key, value, codes); break;
+    default: specdec__kv_store_key_and_value_as_codes(layer, kernels, k, at, key, value, codes); break;
     }
 }
 

@@ -97,7 +97,7 @@ enum {
 
 /* A change of a view, as its listener receives it. */
 typedef struct specdec__kv_event {
-    int kind;                        /* SPECDEC__KV_RESERVE, ... */
+    int kind;                        /* what has changed: SPECDEC__KV_RESERVE (slots), ... */
     specdec__view *view;             /* the changed view */
     specdec__view *source_view;      /* the view whose keys were shared; NULL: none */
     int first_number, second_number; /* numbers of the change: see SPECDEC__KV_RESERVE and the other kinds */
@@ -108,7 +108,7 @@ typedef struct specdec__kv_event {
 
 /* The layout of a layer's keys and values in the pages of its span. */
 typedef struct specdec__kv_layer {
-    int span;           /* SPECDEC__WHOLE or SPECDEC__WINDOW */
+    int span;           /* the span to which the layer belongs: SPECDEC__WHOLE or SPECDEC__WINDOW */
     int owns_keys;      /* 1: the layer has keys of its own; 0: it reads another layer's, or has no attention */
     int kv_heads;       /* heads of keys and values; 0: the layer has no attention */
     int dim, value_dim; /* sizes of a key and of a value of one head, padded */
@@ -119,7 +119,7 @@ typedef struct specdec__kv_layer {
 
 /* The cache of one context: pages of keys and values, slots of recurrent states, and the list of kept views. */
 typedef struct specdec__kv {
-    int type;                 /* SPECDEC__KV_F16, ... */
+    int type;                 /* storage type of keys and values: SPECDEC__KV_F16, ... */
     int layers;               /* layers on this rank */
     specdec__kv_layer *layer; /* (layers) layout of each layer's keys and values */
     int dim;                  /* the largest size of a key or value of any layer, padded */
@@ -262,8 +262,8 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
 
 /* Gives a model without keys of its own (an assistant) the cache of the target. Its layers with a window read the keys
    of the target's last layer but one, the other layers those of the target's last layer. */
-static void specdec__kv_borrow(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
-                               specdec__arena *arena)
+static void specdec__kv_borrow_target_cache(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
+                                            specdec__arena *arena)
 {
     int i;
 
@@ -283,7 +283,7 @@ static void specdec__kv_borrow(specdec__kv *kv, const specdec__kv *other, const 
 }
 
 /* Returns the bytes of all pages and all recurrent states. */
-static size_t specdec__kv_bytes(const specdec__kv *kv)
+static size_t specdec__kv_total_bytes(const specdec__kv *kv)
 {
     size_t bytes = (size_t)kv->states.count * kv->states.bytes;
     int span;

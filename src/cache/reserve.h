@@ -67,20 +67,20 @@ static int specdec__view_has_all_keys(const specdec__view *view, const specdec__
 
 /* Returns to how many of its first `end` keys a view can be cut: with recurrent layers, up to the last checkpoint; 0
    where a window would reach pages that were freed. */
-static int specdec__view_longest_cut(const specdec__view *view, const specdec__kv *kv, int end)
+static int specdec__view_longest_cut_length(const specdec__view *view, const specdec__kv *kv, int end)
 {
-    end = specdec__states_exist(&kv->states) ? specdec__state_longest_cut(&view->state, end) : end;
+    end = specdec__states_exist(&kv->states) ? specdec__state_longest_cut_length(&view->state, end) : end;
     return specdec__view_has_all_keys(view, kv, end) ? end : 0;
 }
 
-/* Cuts a view without reserved slots to its first `length` keys, or to the length that specdec__view_longest_cut
+/* Cuts a view without reserved slots to its first `length` keys, or to the length that specdec__view_longest_cut_length
    returns, and frees the pages that no view holds any more. */
 static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 {
     int span;
 
     if (length < view->length) {
-        length = specdec__view_longest_cut(view, kv, length);
+        length = specdec__view_longest_cut_length(view, kv, length);
         if (specdec__states_exist(&kv->states))
             specdec__state_cut(&view->state, &kv->states, length);
     }
@@ -103,7 +103,7 @@ static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 /* Returns the kept view to evict first: the least recently used one. If a quarter or more of the kept views were never
    shared, only these are considered, so that many such views do not evict those that were shared. NULL: all kept views
    are empty. */
-static specdec__view *specdec__kv_find_evictable(const specdec__kv *kv)
+static specdec__view *specdec__kv_find_evictable_view(const specdec__kv *kv)
 {
     specdec__view *view, *oldest = NULL;
     int all = 0, alone = 0;
@@ -119,8 +119,8 @@ static specdec__view *specdec__kv_find_evictable(const specdec__kv *kv)
 }
 
 /* Evicts keys of kept views: first the keys of one view behind its shared ones, if they are 64 or more; else all keys
-   of the view that specdec__kv_find_evictable returns. Returns 0 when kept views have no keys left. */
-static int specdec__kv_evict(specdec__kv *kv)
+   of the view that specdec__kv_find_evictable_view returns. Returns 0 when kept views have no keys left. */
+static int specdec__kv_evict_kept_keys(specdec__kv *kv)
 {
     specdec__view *view;
 
@@ -129,7 +129,7 @@ static int specdec__kv_evict(specdec__kv *kv)
             specdec__view_cut(view, kv, view->shared_keys);
             return 1;
         }
-    view = specdec__kv_find_evictable(kv);
+    view = specdec__kv_find_evictable_view(kv);
     if (view)
         specdec__view_cut(view, kv, 0);
     return view != NULL;
@@ -137,12 +137,13 @@ static int specdec__kv_evict(specdec__kv *kv)
 
 /* Takes a slot for a recurrent state, with one reference, and returns its number; evicts kept views if there is no free
    slot. Returns -1 if there is still none. */
-static int specdec__kv_take_state(specdec__kv *kv)
+static int specdec__kv_take_state_slot(specdec__kv *kv)
 {
     specdec__view *oldest;
     int slot;
 
-    while ((slot = specdec__states_take_slot(&kv->states)) < 0 && (oldest = specdec__kv_find_evictable(kv)) != NULL)
+    while ((slot = specdec__states_take_slot(&kv->states)) < 0 &&
+           (oldest = specdec__kv_find_evictable_view(kv)) != NULL)
         specdec__view_cut(oldest, kv, 0);
     return slot;
 }
@@ -155,7 +156,7 @@ static int specdec__pages_take_page(specdec__kv *kv, int span)
     int page;
 
     while (!pages->free_count)
-        if (!pages->only_kept || !specdec__kv_evict(kv))
+        if (!pages->only_kept || !specdec__kv_evict_kept_keys(kv))
             return -1;
     page = pages->free_pages[--pages->free_count];
     pages->view_counts[page] = 1;
@@ -181,7 +182,7 @@ static int specdec__view_copy_last_page(specdec__view *view, specdec__kv *kv, in
         if (page < 0 && pages->view_counts[last->page] > 1 + pages->kept_counts[last->page])
             return 0;
         while (page < 0 && pages->view_counts[last->page] > 1) /* all other holders are kept views */
-            specdec__kv_evict(kv);
+            specdec__kv_evict_kept_keys(kv);
         if (page >= 0) {
             memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
                    pages->bytes);
@@ -194,7 +195,7 @@ static int specdec__view_copy_last_page(specdec__view *view, specdec__kv *kv, in
 }
 
 /* Returns how many nodes, from node 0 on, have reserved slots in every span. */
-static int specdec__view_count_reserved(const specdec__view *view, const specdec__kv *kv)
+static int specdec__view_count_reserved_slots(const specdec__view *view, const specdec__kv *kv)
 {
     int span, least = 1 << 30;
 
@@ -238,9 +239,9 @@ static int specdec__view_reserve_slots(specdec__view *view, specdec__kv *kv, int
 
 /* Reserves slots for n nodes as specdec__view_reserve_slots does, and notifies the listener if anything has changed.
    Returns 0 when pages run out. */
-static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
+static int specdec__view_reserve_and_notify(specdec__view *view, specdec__kv *kv, int n)
 {
-    const int before = SPECDEC__PIPE && kv->notify ? specdec__view_count_reserved(view, kv) : 0;
+    const int before = SPECDEC__PIPE && kv->notify ? specdec__view_count_reserved_slots(view, kv) : 0;
     const int enough = specdec__view_reserve_slots(view, kv, n);
 
     if (SPECDEC__PIPE && (!enough || before < n))
@@ -340,7 +341,7 @@ static void specdec__view_free_old_pages(specdec__view *view, specdec__pages *pa
 }
 
 /* Frees all reserved slots of a view: its spare pages, and the recurrent inputs of its nodes. */
-static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
+static void specdec__view_free_reserved_slots(specdec__view *view, specdec__kv *kv)
 {
     int span, had = 0;
 
@@ -351,7 +352,7 @@ static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
             specdec__pages_add_holder(&kv->span[span], s->segment[s->count + --s->spare_pages].page, view, -1);
     }
     if (specdec__states_exist(&kv->states))
-        specdec__state_free_nodes(&view->state, &kv->states);
+        specdec__state_free_node_inputs(&view->state, &kv->states);
     if (had)
         specdec__kv_notify(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
@@ -359,7 +360,8 @@ static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
 /* Commits the reserved nodes path[0] < path[1] < ... of a view as its next tokens. The next `stay` entries of path stay
    reserved and become nodes 0, 1, ...; with stay = -1 all later nodes stay. Another view may share the last page by
    now: it sees the committed keys, and copies the page before it reserves slots in it. */
-static void specdec__view_commit_keeping(specdec__view *view, specdec__kv *kv, const int *path, int count, int stay)
+static void specdec__view_commit_and_keep_nodes(specdec__view *view, specdec__kv *kv, const int *path, int count,
+                                                int stay)
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;
 
@@ -400,13 +402,13 @@ static void specdec__view_commit_keeping(specdec__view *view, specdec__kv *kv, c
    free. */
 static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int *path, int count)
 {
-    specdec__view_commit_keeping(view, kv, path, count, 0);
+    specdec__view_commit_and_keep_nodes(view, kv, path, count, 0);
 }
 
 /* Removes all keys from logical position `length` on, as specdec__view_cut does, and all reserved slots. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
-    specdec__view_free_reserved(view, kv);
+    specdec__view_free_reserved_slots(view, kv);
     specdec__kv_notify(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
     specdec__view_cut(view, kv, length);
     specdec__view_update_tail_slots(view, kv);
@@ -423,16 +425,16 @@ static void specdec__view_mark_used(specdec__view *view, specdec__kv *kv, int sh
    recurrent layers, `from` must be 0, and only as many keys are shared as the other view has a state for. Returns 0
    when there is no room for the segments, or when the other view has freed pages that a window would reach; the keys
    appended so far stay until the view is truncated. */
-static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
+static int specdec__view_share_keys(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
 {
     int end, span, i;
 
-    specdec__view_free_reserved(view, kv);
+    specdec__view_free_reserved_slots(view, kv);
     if (specdec__states_exist(&kv->states)) {
         if (from || view->length)
             return 0;
-        count = specdec__state_count_shared(&view->state, &other->state, count);
-        specdec__state_share(&view->state, &kv->states, &other->state, count);
+        count = specdec__state_count_shareable_tokens(&view->state, &other->state, count);
+        specdec__state_share_points(&view->state, &kv->states, &other->state, count);
     }
     end = from + count;
     specdec__kv_notify(kv, SPECDEC__KV_SHARE, view, other, from, count, NULL);
@@ -484,7 +486,7 @@ static const specdec__segment *specdec__view_find_segment(const specdec__segment
 
 /* Returns the page that holds the committed logical positions [from, from + count), each position p in slot p % 64; -1:
    no page does. */
-static int specdec__view_find_page(const specdec__segments *segments, int from, int count)
+static int specdec__view_find_page_of_positions(const specdec__segments *segments, int from, int count)
 {
     const specdec__segment *s = specdec__view_find_segment(segments, from);
 
@@ -493,7 +495,7 @@ static int specdec__view_find_page(const specdec__segments *segments, int from, 
 
 /* Writes the slots (page * 64 + index in the page) of the committed logical positions [from, from + count) to slots
    (count). */
-static void specdec__view_find_slots(const specdec__segments *segments, int from, int count, int *slots)
+static void specdec__view_find_slots_of_positions(const specdec__segments *segments, int from, int count, int *slots)
 {
     const specdec__segment *s = specdec__view_find_segment(segments, from);
     int i = 0;

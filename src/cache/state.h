@@ -58,15 +58,15 @@ typedef struct specdec__state {
 SPECDEC__FOR_SIZE
 
 /* Returns the floats of one layer in a slot: two windows, and the matrices of all heads. */
-static size_t specdec__state_layer_floats(const specdec__recurrent_sizes *m)
+static size_t specdec__state_slot_floats_per_layer(const specdec__recurrent_sizes *m)
 {
     return 2 * specdec__recurrent_window_floats(m) + (size_t)m->heads * specdec__recurrent_head_floats(m);
 }
 
 /* Returns the bytes of one slot: the states of all recurrent layers for one sequence. */
-static size_t specdec__state_bytes(const specdec__recurrent_sizes *m)
+static size_t specdec__state_slot_bytes(const specdec__recurrent_sizes *m)
 {
-    return specdec__size_multiply(specdec__state_layer_floats(m) * sizeof(float), (size_t)m->layers);
+    return specdec__size_multiply(specdec__state_slot_floats_per_layer(m) * sizeof(float), (size_t)m->layers);
 }
 
 /* Takes slots from an arena for `views` views of at most `length` tokens: for each the state that a step reads, the
@@ -83,7 +83,7 @@ static void specdec__states_init(specdec__states *s, const specdec__recurrent_si
     s->checkpoint_distance = every ? every : specdec__max_int(256, (length + 3) / 4);
     s->max_checkpoints = specdec__min_int(length / s->checkpoint_distance, 1 << 12);
     s->count = (int)specdec__min_int(views, (1 << 30) / (s->max_checkpoints + 2)) * (s->max_checkpoints + 2);
-    s->bytes = specdec__state_bytes(mixing);
+    s->bytes = specdec__state_slot_bytes(mixing);
     s->input_floats = (size_t)mixing->layers * (size_t)mixing->input_count;
     s->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)s->count, s->bytes, SPECDEC__CACHE_LINE);
     s->free_slots = SPECDEC__TAKE(arena, int, s->count);
@@ -119,7 +119,7 @@ SPECDEC__INLINE int specdec__states_exist(const specdec__states *s)
 }
 
 /* Returns the last point of a view, its current state; a point of length 0 without a slot if the view has none. */
-SPECDEC__INLINE specdec__point specdec__state_current(const specdec__state *state)
+SPECDEC__INLINE specdec__point specdec__state_current_point(const specdec__state *state)
 {
     static const specdec__point none = {0, -1, 0};
 
@@ -164,16 +164,16 @@ static int specdec__states_take_slot(specdec__states *s)
 }
 
 /* Frees the slot of the state that a step has written for certain nodes of a view, as these were not committed. */
-static void specdec__state_free_uncommitted(specdec__state *state, specdec__states *s)
+static void specdec__state_free_uncommitted_slot(specdec__state *state, specdec__states *s)
 {
     specdec__states_add_reference(s, state->uncommitted.slot, -1);
     state->uncommitted.slot = -1;
 }
 
 /* Frees the stored inputs of all uncommitted nodes of a view. */
-static void specdec__state_free_nodes(specdec__state *state, specdec__states *s)
+static void specdec__state_free_node_inputs(specdec__state *state, specdec__states *s)
 {
-    specdec__state_free_uncommitted(state, s);
+    specdec__state_free_uncommitted_slot(state, s);
     state->stored_nodes = state->certain_nodes = 0;
 }
 
@@ -188,7 +188,7 @@ static void specdec__state_move_input_row(specdec__state *state, int from, int t
 }
 
 /* Frees the stored inputs of a view's waiting tokens, once the view's current state includes these tokens. */
-static void specdec__state_free_waiting(specdec__state *state)
+static void specdec__state_free_waiting_inputs(specdec__state *state)
 {
     int i;
 
@@ -219,9 +219,9 @@ static void specdec__state_free_checkpoint(specdec__state *state, specdec__state
 
 /* Makes point `to` the current state of a view. The previous point stays as a checkpoint if it is checkpoint_distance
    or more tokens behind the last checkpoint, or if it ends a prompt. */
-static void specdec__state_advance(specdec__state *state, specdec__states *s, specdec__point to)
+static void specdec__state_make_point_current(specdec__state *state, specdec__states *s, specdec__point to)
 {
-    const specdec__point now = specdec__state_current(state);
+    const specdec__point now = specdec__state_current_point(state);
     const int before = state->count > 1 ? state->point[state->count - 2].length : 0;
 
     if (state->count && (now.length - before < s->checkpoint_distance &&
@@ -246,8 +246,8 @@ static int specdec__state_commit(specdec__state *state, specdec__states *s, cons
     if (certain) {
         if (count < certain || path[certain - 1] != certain - 1)
             return 0;
-        specdec__state_free_waiting(state);
-        specdec__state_advance(state, s, state->uncommitted);
+        specdec__state_free_waiting_inputs(state);
+        specdec__state_make_point_current(state, s, state->uncommitted);
         state->uncommitted.slot = -1;
         state->certain_nodes = 0;
     }
@@ -273,29 +273,29 @@ static int specdec__state_find_point(const specdec__state *state, int length)
 }
 
 /* Returns the largest number of tokens, at most `length`, for which a view still has the state. */
-static int specdec__state_longest_cut(const specdec__state *state, int length)
+static int specdec__state_longest_cut_length(const specdec__state *state, int length)
 {
-    const int now = specdec__state_current(state).length, i = specdec__state_find_point(state, length);
+    const int now = specdec__state_current_point(state).length, i = specdec__state_find_point(state, length);
 
     if (length >= now)
         return specdec__min_int(length, now + state->waiting_tokens);
     return i < 0 ? 0 : state->point[i].length;
 }
 
-/* Cuts the recurrent states of a view to its first `length` tokens. length: as specdec__state_longest_cut has returned
-   it. */
+/* Cuts the recurrent states of a view to its first `length` tokens. length: as specdec__state_longest_cut_length has
+   returned it. */
 static void specdec__state_cut(specdec__state *state, specdec__states *s, int length)
 {
-    const int now = specdec__state_current(state).length;
+    const int now = specdec__state_current_point(state).length;
 
-    specdec__state_free_nodes(state, s);
+    specdec__state_free_node_inputs(state, s);
     state->waiting_tokens = specdec__max_int(length - now, 0);
     while (state->count && state->point[state->count - 1].length > length)
         specdec__states_add_reference(s, state->point[--state->count].slot, -1);
 }
 
 /* Makes a slot, which holds the state after `length` tokens, the current state of an empty view. */
-static void specdec__state_set_slot(specdec__state *state, specdec__states *s, int length, int slot)
+static void specdec__state_make_slot_current(specdec__state *state, specdec__states *s, int length, int slot)
 {
     specdec__state_cut(state, s, 0);
     state->point[0].length = length;
@@ -306,16 +306,18 @@ static void specdec__state_set_slot(specdec__state *state, specdec__states *s, i
 
 /* Returns how many of another view's first `length` tokens a view can share: those the other view has a state for,
    including waiting tokens as far as this view can store their inputs. */
-static int specdec__state_count_shared(const specdec__state *state, const specdec__state *other, int length)
+static int specdec__state_count_shareable_tokens(const specdec__state *state, const specdec__state *other, int length)
 {
-    const int reach = specdec__state_longest_cut(other, length), now = specdec__state_current(other).length;
+    const int reach = specdec__state_longest_cut_length(other, length),
+              now = specdec__state_current_point(other).length;
 
     return reach <= now ? reach : now + specdec__min_int(reach - now, state->max_inputs / 2);
 }
 
 /* Copies references to another view's points, and the inputs of its waiting tokens, for the other view's first `length`
-   tokens; this view has no states yet. length: as specdec__state_count_shared has returned it. */
-static void specdec__state_share(specdec__state *state, specdec__states *s, const specdec__state *other, int length)
+   tokens; this view has no states yet. length: as specdec__state_count_shareable_tokens has returned it. */
+static void specdec__state_share_points(specdec__state *state, specdec__states *s, const specdec__state *other,
+                                        int length)
 {
     int i;
 
@@ -324,7 +326,7 @@ static void specdec__state_share(specdec__state *state, specdec__states *s, cons
         state->point[state->count++] = other->point[i];
         specdec__states_add_reference(s, other->point[i].slot, 1);
     }
-    state->waiting_tokens = length - specdec__state_current(state).length;
+    state->waiting_tokens = length - specdec__state_current_point(state).length;
     for (i = 0; i < state->waiting_tokens; i++)
         memcpy(specdec__state_inputs_address(s, state, state->input_row[i], 0),
                specdec__state_inputs_address(s, other, other->input_row[i], 0), s->input_floats * sizeof(float));

@@ -353,7 +353,7 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
     specdec__link *link = e->link;
 
     while (!link->ended) {
-        const double start = specdec__os_seconds();
+        const double start = specdec__os_monotonic_seconds();
 
         specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
@@ -362,7 +362,7 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
         if (specdec__link_receive_message(link, 0, SPECDEC__WIRE_ORDERS))
             specdec__draft_rank_obey_order(e);
         else if (!link->failed.code && specdec__draft_rank_make_draft_run(e))
-            link->counts.seconds += specdec__os_seconds() - start;
+            link->counts.seconds += specdec__os_monotonic_seconds() - start;
         else if (!link->failed.code)
             specdec__link_wait_for_message(link, SPECDEC__WIRE_WAIT_SECONDS);
     }

@@ -76,7 +76,7 @@ static double specdec__draft_remote_seconds_until_arrival(const specdec__drafter
     const double interval = link->drafts.interval > least ? link->drafts.interval : least;
     const double usual = has_children ? interval : link->drafts.latency;
     const double began = has_children ? link->drafts.arrived_at : link->drafts.sequences[request->at].sent_at;
-    const double since = specdec__os_seconds() - began;
+    const double since = specdec__os_monotonic_seconds() - began;
 
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
@@ -102,7 +102,7 @@ static void specdec__draft_remote_await_children(specdec__drafter *d, const spec
     specdec__link *link = specdec__draft_remote_link(d);
     double left;
 
-    while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
+    while ((left = m->until - specdec__os_monotonic_seconds()) > 0 && !link->failed.code &&
            !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, request, candidate)) {
         specdec__link_wait_for_message(link, left);
         specdec__link_handle_urgent_messages(link);

@@ -42,7 +42,7 @@ static void specdec__remote_draft_send_tokens(specdec__link *link, int view, con
         for (i = 0; i < n; i++)
             words[1 + i] = (uint32_t)tokens[sequence->sent_count + i];
         sequence->sent_count += n;
-        sequence->sent_at = specdec__os_seconds();
+        sequence->sent_at = specdec__os_monotonic_seconds();
         sequence->epoch_unsent = 0;
         specdec__remote_draft_send_order(link, SPECDEC__WIRE_ORDER_TOKENS, view, words, 1 + n);
     }

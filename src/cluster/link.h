@@ -203,7 +203,7 @@ static void specdec__remote_draft_add_arrival_time(double *mean, double seconds)
 static void specdec__remote_draft_measure_arrival(specdec__link *link, const specdec__remote_sequence *sequence,
                                                   int first_count)
 {
-    const double now = specdec__os_seconds();
+    const double now = specdec__os_monotonic_seconds();
 
     if (first_count && first_count == sequence->sent_count)
         specdec__remote_draft_add_arrival_time(&link->drafts.latency, now - sequence->sent_at);
@@ -289,7 +289,7 @@ static void specdec__link_handle_urgent_message(specdec__link *link, const unsig
     const int is_draft_rank = rank && rank == link->drafts.rank;
     const uint64_t fingerprint = is_draft_rank ? link->drafts.fingerprint : link->fingerprint;
 
-    link->peers[rank].heard_at = specdec__os_seconds();
+    link->peers[rank].heard_at = specdec__os_monotonic_seconds();
     if (words < 2) {
         specdec__link_reject_message(link, rank, "an urgent message without words");
         return;
@@ -339,7 +339,7 @@ static void specdec__link_fail_if_rank_is_silent(specdec__link *link, int rank, 
 /* Sends ALIVE eight times per specdec_cluster.silence, and checks that no rank has been silent for longer than that. */
 static void specdec__link_keep_alive(specdec__link *link)
 {
-    const double now = specdec__os_seconds(), silence = link->cluster.silence;
+    const double now = specdec__os_monotonic_seconds(), silence = link->cluster.silence;
     int i;
 
     if (!(silence > 0) || link->failed.code)
@@ -450,7 +450,7 @@ static void specdec__link_wait_for_message(specdec__link *link, double seconds)
     double now, took;
 
     link->cluster.wait(link->cluster.user_data, seconds);
-    now = specdec__os_seconds();
+    now = specdec__os_monotonic_seconds();
     took = now - waits->ended_at;
     waits->ended_at = now;
     took = took < 2 * SPECDEC__WIRE_WAIT_SECONDS ? took : 2 * SPECDEC__WIRE_WAIT_SECONDS;
@@ -488,7 +488,7 @@ static int specdec__link_receive_message(specdec__link *link, int rank, int kind
     is = specdec__wire_check_message(link->messages.in, size, link->messages.bytes, link->cluster.ranks)
              ? specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_KIND)
              : SPECDEC__WIRE_KINDS << 8;
-    link->peers[rank].heard_at = specdec__os_seconds();
+    link->peers[rank].heard_at = specdec__os_monotonic_seconds();
     if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
         specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_SERIAL) == link->messages.received_count++) {
         link->peers[rank].progress.started = 1;

@@ -273,7 +273,7 @@ static specdec_result specdec__link_send_run(specdec__context *c, specdec_result
 {
     specdec__link *link = (specdec__link *)c->hooks_argument;
     specdec__wire_run *run = &link->sent.runs[link->sent.count++];
-    const double now = specdec__os_seconds();
+    const double now = specdec__os_monotonic_seconds();
 
     if (!result && !link->sent.overlap && specdec__link_step_is_cancelled(link))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");

@@ -21,13 +21,13 @@ SPECDEC__FOR_SIZE
 static int specdec__obey_reserve_slots(specdec__link *link, const specdec__kv_event *n)
 {
     return n->first_number <= link->context->max_nodes &&
-           specdec__view_reserve(n->view, &link->context->kv, n->first_number) == n->second_number;
+           specdec__view_reserve_and_notify(n->view, &link->context->kv, n->first_number) == n->second_number;
 }
 
 /* Frees the reserved slots of a view of the cache. Returns 1. */
 static int specdec__obey_free_reserved_slots(specdec__link *link, const specdec__kv_event *n)
 {
-    specdec__view_free_reserved(n->view, &link->context->kv);
+    specdec__view_free_reserved_slots(n->view, &link->context->kv);
     link->own.node_count = 0;
     return 1;
 }
@@ -44,7 +44,7 @@ static int specdec__obey_commit_nodes(specdec__link *link, const specdec__kv_eve
         if (n->path[i] <= (i ? n->path[i - 1] : -1))
             return 0;
     if (n->first_number > link->views.capacity - n->view->length ||
-        (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved(n->view, &c->kv))))
+        (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved_slots(n->view, &c->kv))))
         return 0;
     if (known ? known != link->own.node_count || !n->first_number || link->own.node_view < 0 ||
                     link->views.view[link->own.node_view] != n->view
@@ -72,7 +72,7 @@ static int specdec__obey_share_keys(specdec__link *link, const specdec__kv_event
         n->second_number > n->source_view->length)
         return 0;
     /* fails where rank 0's has failed, too */
-    specdec__view_share(n->view, &link->context->kv, n->source_view, n->first_number, n->second_number);
+    specdec__view_share_keys(n->view, &link->context->kv, n->source_view, n->first_number, n->second_number);
     link->own.node_count = 0;
     return 1;
 }
@@ -156,7 +156,7 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
 {
     specdec__context *c = link->context;
     const int width = c->model->embedding, n = batch->n - batch->done_count;
-    const double start = specdec__os_seconds();
+    const double start = specdec__os_monotonic_seconds();
     specdec_error error;
     specdec_result result;
     int i;
@@ -180,7 +180,7 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
     link->counts.nodes += n;
     link->counts.kept_nodes += *empty ? 0 : n;
     link->own.layer = (uint32_t)c->model->layers;
-    link->own.seconds = specdec__os_seconds() - start;
+    link->own.seconds = specdec__os_monotonic_seconds() - start;
     if (link->own.seconds > link->own.slowest_seconds)
         link->own.slowest_seconds = link->own.seconds;
     return 1;
@@ -321,9 +321,9 @@ static specdec_result specdec__link_serve(specdec__link *link)
                 specdec__link_wait_for_message(link, SPECDEC__WIRE_WAIT_SECONDS);
             continue;
         }
-        start = specdec__os_seconds();
+        start = specdec__os_monotonic_seconds();
         specdec__link_obey_message(link);
-        link->counts.seconds += specdec__os_seconds() - start;
+        link->counts.seconds += specdec__os_monotonic_seconds() - start;
     }
     return SPECDEC_DONE;
 }

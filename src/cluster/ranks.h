@@ -29,7 +29,7 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
-    const double start = specdec__os_seconds();
+    const double start = specdec__os_monotonic_seconds();
     const uint32_t runs = link->own.run;
     specdec__wire_run *run;
     specdec_result result;
@@ -42,7 +42,7 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     pipe->no_room = ranks->stage.failed;
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
-    link->own.seconds = specdec__os_seconds() - start;
+    link->own.seconds = specdec__os_monotonic_seconds() - start;
     if (!result || link->own.run != runs)
         return;
     run = &link->sent.runs[link->sent.count++]; /* no other rank has it */
@@ -68,7 +68,7 @@ static int specdec__ranks_poll_state(specdec__ranks *ranks)
         state |= SPECDEC__PIPE_RETURNED;
     ranks->pipe.free_at = link->own.run == specdec__link_first_stage_peer(link)->done_run
                               ? 0 : link->sent.first_rank_free_at - link->own.seconds;
-    if (specdec__os_seconds() >= ranks->pipe.free_at && link->sent.count < SPECDEC__WIRE_MAX_RUNS - 1)
+    if (specdec__os_monotonic_seconds() >= ranks->pipe.free_at && link->sent.count < SPECDEC__WIRE_MAX_RUNS - 1)
         state |= SPECDEC__PIPE_FREE;
     return state;
 }
@@ -83,7 +83,7 @@ static int specdec__ranks_wait(specdec__pipe *pipe, int until)
     link->drafts.arrived = until ? 0 : link->drafts.arrived; /* a caller that waits has used all that have arrived */
     for (;;) {
         const int state = specdec__ranks_poll_state(ranks);
-        const double now = specdec__os_seconds();
+        const double now = specdec__os_monotonic_seconds();
         double pause = SPECDEC__WIRE_WAIT_SECONDS;
 
         if (!until || state & until || (pipe->wake_at > 0 && now >= pipe->wake_at) ||
@@ -123,9 +123,9 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
     pipe->stage_seconds = link->sent.runs[0].slowest_seconds;
-    start = specdec__os_seconds();
+    start = specdec__os_monotonic_seconds();
     result = specdec__link_take_run(link, &unsound);
-    own = link->own.seconds + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
+    own = link->own.seconds + specdec__os_monotonic_seconds() - start; /* rank 0 computes its layers and the output */
     pipe->stage_seconds = own > pipe->stage_seconds ? own : pipe->stage_seconds;
     if (result == SPECDEC_ERROR_FORMAT) /* logits that are not finite */
         return specdec__fail(error, result, "%s", unsound.text);

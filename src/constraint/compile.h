@@ -100,7 +100,7 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
             break;
         path[used++] = '/';
         if (specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT) {
-            const specdec__bytes raw = specdec__json_raw_text(&s->json, child);
+            const specdec__bytes raw = specdec__json_value_text(&s->json, child);
             const size_t room = sizeof path - 24 - used, size = raw.size - 2 < room ? raw.size - 2 : room;
 
             memcpy(path + used, raw.data + 1, size);

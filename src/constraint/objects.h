@@ -1132,7 +1132,7 @@ static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, co
     }
     i = specdec__schema_get_member(s, 0, "$schema");
     if (i) {
-        const specdec__bytes raw = specdec__json_raw_text(&s->json, i);
+        const specdec__bytes raw = specdec__json_value_text(&s->json, i);
         size_t k;
 
         for (k = 0; k + 8 < raw.size; k++)

@@ -201,8 +201,8 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     if (x->kind == SPECDEC__JSON_NUMBER) {
         specdec__decimal one, two;
 
-        if (!specdec__decimal_read(specdec__json_raw_text(&s->json, a), &one) ||
-            !specdec__decimal_read(specdec__json_raw_text(&s->json, c), &two))
+        if (!specdec__decimal_read(specdec__json_value_text(&s->json, a), &one) ||
+            !specdec__decimal_read(specdec__json_value_text(&s->json, c), &two))
             return 0;
         return !specdec__decimal_compare(&one, &two);
     }
@@ -277,8 +277,9 @@ static uint32_t specdec__schema_type_bit_of_value(specdec__schema *s, uint32_t n
 
     if (kind != SPECDEC__JSON_NUMBER)
         return types[kind];
-    return specdec__decimal_read(specdec__json_raw_text(&s->json, node), &d) && d.fraction ? SPECDEC__JSON_TYPE_FRACTION
-                                                                                           : SPECDEC__JSON_TYPE_INTEGER;
+    return specdec__decimal_read(specdec__json_value_text(&s->json, node), &d) && d.fraction
+               ? SPECDEC__JSON_TYPE_FRACTION
+               : SPECDEC__JSON_TYPE_INTEGER;
 }
 
 /* Returns the SPECDEC__JSON_TYPE_... bits of the type's name, or list of such names, at a JSON node. */
@@ -388,7 +389,7 @@ static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char 
         id = specdec__schema_get_id(s, node);
         if (!id)
             continue;
-        raw = specdec__json_raw_text(&s->json, id);
+        raw = specdec__json_value_text(&s->json, id);
         raw.data++;
         raw.size -= 2;
         if (raw.size && raw.data[raw.size - 1] == '#')
@@ -443,7 +444,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 /* Returns the JSON node of the schema that a $ref names. */
 static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
-    const specdec__bytes raw = specdec__json_raw_text(&s->json, ref);
+    const specdec__bytes raw = specdec__json_value_text(&s->json, ref);
     const unsigned char *text = raw.data + 1;
     size_t size = raw.size - 2, hash = 0;
     uint32_t node;
@@ -516,7 +517,7 @@ static void specdec__schema_add_term(specdec__schema *s, uint32_t node, uint32_t
 /* Returns the row of specdec__keywords whose name is at a JSON node; NULL: the name is no keyword but a note. */
 static const struct specdec__keyword *specdec__schema_find_keyword(const specdec__schema *s, uint32_t name)
 {
-    const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
+    const specdec__bytes raw = specdec__json_value_text(&s->json, name);
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__keywords); i++) {

@@ -158,7 +158,7 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
     specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-    const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
+    const specdec__bytes raw = specdec__json_value_text(&s->json, name);
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
@@ -233,7 +233,7 @@ static SPECDEC__UNUSED void specdec__tools_set_splitter_argument_kinds(specdec_s
 static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const specdec_constraint_source *source,
                                    size_t size)
 {
-    const specdec__calls *row = source->calls ? specdec__answer_find_calls(source->calls) : NULL;
+    const specdec__calls *row = source->calls ? specdec__answer_find_call_row_by_name(source->calls) : NULL;
     uint32_t tool = 0, name, root, any, all, i = 0;
     specdec__vector rules;
 

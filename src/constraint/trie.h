@@ -219,12 +219,12 @@ static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *
     for (id = 0; id < v->count; id++) {
         if (at)
             at[id] = (uint32_t)sum;
-        if (specdec__token_bytes(v, (int32_t)id, 0, NULL, 0, &size, NULL) != SPECDEC_OK && !size)
+        if (specdec__token_write_bytes(v, (int32_t)id, 0, NULL, 0, &size, NULL) != SPECDEC_OK && !size)
             continue;
         if (size > SPECDEC__TRIE_TOKEN_BYTES)
             continue;
         if (text)
-            specdec__token_bytes(v, (int32_t)id, 0, text + sum, size, &size, NULL);
+            specdec__token_write_bytes(v, (int32_t)id, 0, text + sum, size, &size, NULL);
         sum += size;
     }
     if (at)

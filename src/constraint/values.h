@@ -85,7 +85,7 @@ static uint32_t specdec__schema_get_state_before_value(specdec__schema *s, uint3
 static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
-    const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
+    const specdec__bytes raw = specdec__json_value_text(&s->json, node);
     unsigned char *text = (unsigned char *)specdec__build_reserve_scratch(s->build, raw.size / 4 + 1);
     unsigned char *out = (unsigned char *)specdec__build_reserve_scratch(s->build, 6 * raw.size / 4 + 1);
     size_t count, i, at = 0;
@@ -127,7 +127,7 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
     if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
         return (uint32_t)specdec__schema_fail_keyword(s, fact->node, NULL, SPECDEC_ERROR_FORMAT,
                                                       "this must be a string");
-    size = specdec__json_raw_text(&s->json, fact->node).size;
+    size = specdec__json_value_text(&s->json, fact->node).size;
     text = (unsigned char *)specdec__build_reserve_scratch(s->build, size / 4 + 1);
     if (!text)
         return 0;
@@ -427,7 +427,7 @@ static void specdec__schema_limit_numbers(specdec__schema *s, specdec__dfa *d, u
 
     if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
         specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
-    } else if (!specdec__decimal_read(specdec__json_raw_text(&s->json, node), &limit)) {
+    } else if (!specdec__decimal_read(specdec__json_value_text(&s->json, node), &limit)) {
         specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
     } else if (specdec__numbers_build_limit_dfa(s->build, &side, &limit, at_least, strict)) {
         specdec__dfa_product(s->build, d, &old, &side, SPECDEC__DFA_BOTH);
@@ -456,7 +456,7 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
     int i;
 
     if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
-        !specdec__decimal_read(specdec__json_raw_text(&s->json, fact->node), &unit)) {
+        !specdec__decimal_read(specdec__json_value_text(&s->json, fact->node), &unit)) {
         specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
         return;
     }
@@ -695,7 +695,7 @@ static int specdec__schema_value_obeys_facts(specdec__schema *s, uint32_t node)
         }
     }
     if (type & SPECDEC__JSON_TYPE_NUMBER && !s->build->failed) {
-        const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
+        const specdec__bytes raw = specdec__json_value_text(&s->json, node);
 
         return d.label.data[specdec__dfa_read_text(&d, 1, raw.data, raw.size)] != 0;
     }

@@ -372,7 +372,8 @@ static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t
 static void specdec__join_append_held_bytes(specdec__answer_join *r)
 {
     if (!r->stop.stopped)
-        specdec__join_append_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
+        specdec__join_append_bytes(r->piece, specdec__stop_write_held_bytes(&r->stop, r->piece), r->out, r->room,
+                                   r->length);
 }
 
 /* Appends a sequence's answer to the joined text out[room], of which *length bytes are written, with the answers of its
@@ -489,7 +490,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         memcpy(held, t->piece, count);
         t->released_bytes = 0;
     }
-    count += specdec__stop_end_text(&t->stop, held + count);
+    count += specdec__stop_write_held_bytes(&t->stop, held + count);
     specdec__async_drop_drafts(t, t->count);
     specdec__stream_set_settings(t, settings, &stop);
     specdec__stream_rescan_held_bytes(t, &stop, held, count);
@@ -793,7 +794,7 @@ static specdec_result specdec__decode_next_piece(specdec *t, int work, size_t *w
             more = specdec__text_decoder_end(&t->stream, rest);
             specdec__stop_push_bytes(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
             if (!t->stop.stopped)
-                *written += specdec__stop_end_text(&t->stop, t->piece + *written);
+                *written += specdec__stop_write_held_bytes(&t->stop, t->piece + *written);
         }
         if (result)
             return result;
@@ -946,8 +947,8 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->cache_prefixes = pages->only_kept * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
-    info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
-    info->state_bytes = specdec__state_bytes(&m->recurrent_sizes);
+    info->kv_bytes = specdec__kv_total_bytes(&t->engine->target.kv);
+    info->state_bytes = specdec__state_slot_bytes(&m->recurrent_sizes);
     info->state_traffic = t->engine->target.kv.states.bytes_read + t->engine->target.kv.states.bytes_written;
     info->screened_rows = t->engine->target.screen.rows;
     info->screened_read = t->engine->target.screen.rows_read;
@@ -1030,7 +1031,7 @@ static specdec_result specdec__caller_nodes_run(specdec *t, int n)
     result = specdec__engine_clear_cancellation(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_check_step(c, 0, n, &t->error);
-    specdec__view_free_reserved(&t->view, &c->kv);
+    specdec__view_free_reserved_slots(&t->view, &c->kv);
     return result;
 }
 

@@ -32,7 +32,7 @@ static void specdec__chat_append_turn_end(const specdec *t, int32_t last, specde
 {
     const specdec__chat_format *format = t->engine->chat.format;
     const specdec__vocab *v = &t->model->vocab;
-    const char *after = specdec__chat_after(format, SPECDEC_ASSISTANT);
+    const char *after = specdec__chat_text_behind_message(format, SPECDEC_ASSISTANT);
     size_t size = strlen(after), from;
     specdec__bytes end;
 
@@ -43,7 +43,7 @@ static void specdec__chat_append_turn_end(const specdec *t, int32_t last, specde
     end = specdec__vocab_token_text(v, (uint32_t)last);
     from = end.size ? specdec__text_find_token_text((const unsigned char *)after, 0, size, end) : size;
     from = from < size ? from + end.size : 0;
-    specdec__chat_append(out, after + from, size - from, 0);
+    specdec__chat_append_text(out, after + from, size - from, 0);
 }
 
 /* Returns an error for messages that have more bytes than a prompt may have. */
@@ -71,7 +71,7 @@ static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, co
     if (SPECDEC__HAS_CHAT_TEMPLATES && !t->engine->chat.format)
         return specdec__chat_render_by_template(
             v, t->model->chat_template, begun, begun && specdec__vocab_is_end_token(v, last) ? last : -1, messages,
-            count, t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out, &t->error);
+            count, t->engine->scratch, t->engine->scratch_bytes, specdec__os_seconds_since_1970(), out, &t->error);
     if (begun)
         specdec__chat_append_turn_end(t, last, out);
     return specdec__chat_render(&t->engine->chat, specdec__chat_token_text(v, v->eos), begun, messages, count, out,
@@ -166,7 +166,7 @@ static specdec__common_beginning specdec__engine_find_common_beginning(const spe
             if (left[side])
                 continue;
             equal = token >= 0 && !specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)token)) &&
-                    !specdec__token_bytes(v, token, 1, bytes[side], longest, &left[side], NULL) && left[side];
+                    !specdec__token_write_bytes(v, token, 1, bytes[side], longest, &left[side], NULL) && left[side];
             at[side] = 0;
             ++*next;
         }
@@ -196,7 +196,7 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
         work.text = t->model->chat_template;
         work.memory = arena->base + arena->used;
         work.memory_bytes = arena->used < arena->size ? arena->size - arena->used : 0;
-        work.local_time = specdec__os_date();
+        work.local_time = specdec__os_seconds_since_1970();
         return specdec__conversation_render(&work, input, out, &t->error);
     }
     if (!SPECDEC__HAS_CHAT_FORMATS || !chat->format)
@@ -227,10 +227,10 @@ static specdec_result specdec__conversation_append_call_beginning(specdec *t, co
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              calls ? "a tool is required, but there are none"
                                    : "a tool is required, but how this model calls tools is not known");
-    specdec__chat_append(out, SPECDEC__CALL_TEXT(calls, WRITTEN_BEGIN), SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append_text(out, SPECDEC__CALL_TEXT(calls, WRITTEN_BEGIN), SPECDEC_WHOLE_STRING, 0);
     if (name.size) {
-        specdec__chat_append(out, (const char *)name.data, name.size, 1);
-        specdec__chat_append(out, SPECDEC__CALL_TEXT(calls, WRITTEN_MIDDLE), SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append_text(out, (const char *)name.data, name.size, 1);
+        specdec__chat_append_text(out, SPECDEC__CALL_TEXT(calls, WRITTEN_MIDDLE), SPECDEC_WHOLE_STRING, 0);
     }
     *begun = out->needed - before;
     if (*begun >= SPECDEC__STOP_MAX_BYTES)
@@ -324,7 +324,7 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 static void specdec__part_find_call_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
-    const int form = specdec__answer_calls_row(&t->splitter)->form;
+    const int form = specdec__answer_current_call_row(&t->splitter)->form;
     uint32_t i;
 
     m->mark_count = 0;
@@ -406,8 +406,8 @@ static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part
 
 specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts, int inside)
 {
-    const specdec__calls *row = calls ? specdec__answer_find_calls(calls) : NULL;
-    const specdec__thoughts *thought = thoughts ? specdec__answer_find_thoughts(thoughts) : NULL;
+    const specdec__calls *row = calls ? specdec__answer_find_call_row_by_name(calls) : NULL;
+    const specdec__thoughts *thought = thoughts ? specdec__answer_find_thought_row_by_name(thoughts) : NULL;
 
     if (!splitter || (calls && !row) || (thoughts && !thought))
         return SPECDEC_ERROR_ARGUMENT;

@@ -316,7 +316,7 @@ const char *specdec_isa_name(int index)
     return NULL;
 }
 
-int specdec_processors(void) { return specdec__os_processors(); }
+int specdec_processors(void) { return specdec__os_count_processors(); }
 
 specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info)
 {
@@ -352,7 +352,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->recurrent_layers = m->recurrent_sizes.layers;
     info->drafts = specdec__model_draft_kind(m);
     info->block = m->block.size;
-    info->state_bytes = specdec__state_bytes(&m->recurrent_sizes);
+    info->state_bytes = specdec__state_slot_bytes(&m->recurrent_sizes);
     info->window = m->window;
     info->window_layers = m->span_layers[SPECDEC__WINDOW];
     info->weight_bytes = m->weight_bytes;

@@ -23,7 +23,7 @@ SPECDEC__FOR_SIZE
 static specdec_result specdec__model_open_and_lay_out(const specdec_config *config, specdec_model *m,
                                                       specdec__pool *pool, specdec__arena *arena, specdec_error *error)
 {
-    int threads = config->threads ? config->threads : specdec__os_processors(), cancel = 0;
+    int threads = config->threads ? config->threads : specdec__os_count_processors(), cancel = 0;
     specdec__kernels unused;
     specdec_result result;
 
@@ -101,7 +101,7 @@ void specdec_model_deinit(specdec_model *model)
 
 size_t specdec_tokenize_memory(const specdec_model *model, size_t length)
 {
-    return model ? specdec__tokenize_scratch(&model->vocab, length) : 0;
+    return model ? specdec__tokenize_scratch_bytes(&model->vocab, length) : 0;
 }
 
 specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags, int32_t *tokens,
@@ -157,7 +157,8 @@ size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conv
     memset(&out, 0, sizeof out);
     if (!model || !conversation || specdec__conversation_count_bytes(model, conversation, &chat, &out, NULL))
         return 0;
-    return specdec__size_add(out.needed + out.needed / 8 + 1, specdec__tokenize_scratch(&model->vocab, out.needed));
+    return specdec__size_add(out.needed + out.needed / 8 + 1,
+                             specdec__tokenize_scratch_bytes(&model->vocab, out.needed));
 }
 
 specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,
@@ -211,7 +212,7 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
 {
     if (!model || !length || (size && !bytes))
         return specdec__fail_missing_argument(error);
-    return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
+    return specdec__token_write_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
 /* Sets *room to the bytes that the text of tokens[count] has, at most: those of all tokens, and three of an unfinished
@@ -223,7 +224,7 @@ static specdec_result specdec__detokenize_max_bytes(const specdec_model *model, 
     int i;
 
     for (*room = 3, i = 0; i < count; i++) {
-        specdec_result result = specdec__token_bytes(&model->vocab, tokens[i], special, NULL, 0, &more, error);
+        specdec_result result = specdec__token_write_bytes(&model->vocab, tokens[i], special, NULL, 0, &more, error);
 
         if (result && result != SPECDEC_ERROR_BUFFER)
             return result;

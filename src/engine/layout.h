@@ -303,9 +303,9 @@ static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *
     e->chat_plain = SPECDEC__HAS_CHAT_FORMATS
                         ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1)
                         : NULL;
-    e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
+    e->scratch_bytes = specdec__tokenize_scratch_bytes(&e->target_model->vocab, e->chat_bytes);
     if (SPECDEC__HAS_CHAT_TEMPLATES && e->target_model->chat_template.data) {
-        const size_t most = specdec__chat_template_memory(e->target_model->chat_template.size, e->chat_bytes);
+        const size_t most = specdec__chat_template_memory_bytes(e->target_model->chat_template.size, e->chat_bytes);
 
         e->scratch_bytes = e->scratch_bytes > most ? e->scratch_bytes : most;
     }
@@ -553,7 +553,7 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
                              : "file of heads");
     specdec__engine_set_tree_size(e);
     c->threads = c->threads ? c->threads
-                 : specdec__engine_count_useful_threads(e->target_model, specdec__os_processors());
+                            : specdec__engine_count_useful_threads(e->target_model, specdec__os_count_processors());
     r = specdec__pool_init(&e->pool, c->threads + specdec__engine_count_lane_threads(c), &e->never_cancelled, &c->hooks,
                            arena, error);
     if (r)

@@ -85,7 +85,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
                                       &t->error);
     t->stats.prefilled_tokens += t->view.length - before;
     if (result)
-        specdec__view_free_reserved(&t->view, &e->target.kv);
+        specdec__view_free_reserved_slots(&t->view, &e->target.kv);
     else if (rows->logits_from < count)
         e->row_0_sequence = t;
     return result;
@@ -186,7 +186,7 @@ static specdec_result specdec__engine_replace_tokens(specdec *t, int keep, const
                                                      const specdec__prefill_rows *wanted)
 {
     const int replaced = t->count - keep, from_row = t->from_row, complete_at = t->complete_at;
-    double start = specdec__os_seconds();
+    double start = specdec__os_monotonic_seconds();
     specdec_result result = specdec__stream_check_prompt(t, keep, tokens, count);
     int i;
 
@@ -215,7 +215,7 @@ static specdec_result specdec__engine_replace_tokens(specdec *t, int keep, const
     specdec__stream_begin_answer(t);
     t->failed = SPECDEC_OK;
     t->stats.prompt_tokens += count;
-    t->stats.prompt_seconds += specdec__os_seconds() - start;
+    t->stats.prompt_seconds += specdec__os_monotonic_seconds() - start;
     t->prompted_at = start;
     return SPECDEC_OK;
 }

@@ -10,8 +10,8 @@
  *            bytes that are ready to be handed out, then those that may begin a stop string
  *            stop strings, a zero byte behind each
  *   4 each   tokens
- *            keys and values, span by span: see specdec__view_copy_file; of a recurrent model, if there are any, the
- *            state behind them: see specdec__state_copy_file_slot
+ *            keys and values, span by span: see specdec__view_copy_keys_from_or_to_file; of a recurrent model, if there
+ *            are any, the state behind them: see specdec__state_copy_slot_from_or_to_file
  *   8        FNV-1a of all bytes before
  * ================================================================================================================== */
 
@@ -166,10 +166,10 @@ static size_t specdec__save_file_bytes(const specdec__saved_fields *saved, const
     size = specdec__size_add(size, specdec__size_multiply(field[SPECDEC__SAVE_COUNT], 4));
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(
-            size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
+            size, specdec__kv_bytes_in_file(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
                                                    specdec__save_first_token_with_keys(saved, span)));
     if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS])
-        size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
+        size = specdec__size_add(size, specdec__state_bytes_in_file(&kv->states));
     return size;
 }
 
@@ -293,7 +293,7 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     field[SPECDEC__SAVE_FREED] = (uint32_t)t->released_bytes;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
     field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.taken_bytes;
-    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end_text(&stop, held);
+    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_write_held_bytes(&stop, held);
     field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_count_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     if (t->slid + t->handed_out > t->answer_from)
@@ -327,11 +327,11 @@ static void specdec__save_write_file(const specdec *t, const specdec__saved_fiel
     for (i = 0; i < t->handed_out; i++, file.next_byte += 4)
         specdec__store_u32(file.next_byte, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
-        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i),
-                                (int)field[SPECDEC__SAVE_KEYS], &file);
+        specdec__view_copy_keys_from_or_to_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i),
+                                                (int)field[SPECDEC__SAVE_KEYS], &file);
     if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
         i = specdec__state_find_point(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
-        specdec__state_copy_file_slot(&kv->states, t->view.state.point[i].slot, &file);
+        specdec__state_copy_slot_from_or_to_file(&kv->states, t->view.state.point[i].slot, &file);
     }
     specdec__store_u64(file.next_byte, specdec__hash(SPECDEC__EMPTY_HASH, data, (size_t)(file.next_byte - data)));
 }
@@ -483,12 +483,12 @@ static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved,
     file.loads = 1;
     for (i = 0; i < SPECDEC__SPANS; i++) {
         specdec__view_assign_slots(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys);
-        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys, &file);
+        specdec__view_copy_keys_from_or_to_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys, &file);
     }
     if (specdec__states_exist(&kv->states) && keys)
-        specdec__state_set_slot(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
+        specdec__state_make_slot_current(&t->view.state, &kv->states, keys, specdec__kv_take_state_slot(kv));
     if (specdec__states_exist(&kv->states) && keys)
-        specdec__state_copy_file_slot(&kv->states, t->view.state.point[0].slot, &file);
+        specdec__state_copy_slot_from_or_to_file(&kv->states, t->view.state.point[0].slot, &file);
     t->view.length = t->view.next_position = keys;
     specdec__view_update_tail_slots(&t->view, kv);
 }

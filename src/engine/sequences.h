@@ -87,7 +87,7 @@ static void specdec__engine_share_prefix(specdec *t, int of, int length)
     int i, missing;
 
     specdec__engine_drop_state_of_tokens(t, 0); /* also cancels the lane's job for the other sequence */
-    if (!specdec__view_share(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
+    if (!specdec__view_share_keys(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
         specdec__view_truncate(&t->view, &e->target.kv, 0); /* pages of its sliding window are free already */
     specdec__engine_share_draft_prefix(e, t->at, of, length);
     for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
@@ -135,7 +135,7 @@ static int specdec__engine_find_empty_kept_entry(const specdec *t, int *shared)
         }
         empty = view->length ? empty : i;
     }
-    oldest = empty < 0 ? specdec__kv_find_evictable(&e->target.kv) : NULL;
+    oldest = empty < 0 ? specdec__kv_find_evictable_view(&e->target.kv) : NULL;
     for (i = 0; oldest && empty < 0; i++)
         if (&e->kept[i].view == oldest)
             specdec__engine_drop_kept_sequence(e, empty = i);
@@ -156,7 +156,7 @@ static void specdec__engine_keep_prefix(specdec *t)
     if (i < 0)
         return;
     memcpy(e->kept[i].tokens, t->tokens, (size_t)t->view.length * sizeof *t->tokens);
-    if (!specdec__view_share(&e->kept[i].view, &e->target.kv, &t->view, 0, t->view.length)) {
+    if (!specdec__view_share_keys(&e->kept[i].view, &e->target.kv, &t->view, 0, t->view.length)) {
         specdec__engine_drop_kept_sequence(e, i);
         return;
     }

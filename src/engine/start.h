@@ -40,7 +40,7 @@ static specdec_result specdec__engine_make_trial_run(specdec__engine *e, specdec
 
     if (!d) {
         result = specdec__forward(&e->target, &batch, NULL);
-        specdec__view_free_reserved(&t->view, &e->target.kv);
+        specdec__view_free_reserved_slots(&t->view, &e->target.kv);
         return result;
     }
     p = &d->proposals[t->at];
@@ -64,12 +64,12 @@ static double specdec__engine_time_trial_run(specdec__engine *e, specdec__drafte
         e->target.tokens[i] = 0;
         e->target.parents[i] = i - 1;
     }
-    for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
-        double start = specdec__os_seconds(), seconds;
+    for (i = 0; i < 3 && (!i || specdec__os_monotonic_seconds() < end); i++) {
+        double start = specdec__os_monotonic_seconds(), seconds;
 
         if (specdec__engine_make_trial_run(e, d, n))
             break;
-        seconds = specdec__os_seconds() - start;
+        seconds = specdec__os_monotonic_seconds() - start;
         least = i && least < seconds ? least : seconds;
     }
     return least;
@@ -78,7 +78,7 @@ static double specdec__engine_time_trial_run(specdec__engine *e, specdec__drafte
 /* Times the steps and drafts of small models before the first sequence is prompted. Without a clock it does nothing. */
 static void specdec__engine_time_steps(specdec__engine *e)
 {
-    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL_SECONDS;
+    const double now = specdec__os_monotonic_seconds(), end = now + SPECDEC__TUNE_TRIAL_SECONDS;
     size_t bytes = e->target_model->weight_bytes;
     double seconds;
     int i, n;
@@ -91,7 +91,7 @@ static void specdec__engine_time_steps(specdec__engine *e)
         if (e->drafters[i].kind.level_cost &&
             (seconds = specdec__engine_time_trial_run(e, &e->drafters[i], 0, end)) > 0)
             specdec__tune_add_time_to_mean(&e->tune->drafters[i].level, seconds);
-    for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
+    for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_monotonic_seconds() < end; n *= 2)
         if ((seconds = specdec__engine_time_trial_run(e, NULL, n, end)) > 0)
             specdec__tune_add_step_time(e->tune, n, seconds, 0);
 }
@@ -104,7 +104,7 @@ static void specdec__engine_time_weight_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
     const specdec__weight_reading usual = e->kernels->reading, other = e->kernels->other_reading;
-    double sum[2] = {0, 0}, least = 1, begin = specdec__os_seconds(), now = begin, last = begin;
+    double sum[2] = {0, 0}, least = 1, begin = specdec__os_monotonic_seconds(), now = begin, last = begin;
     const int columns = e->target.columns.n;
     specdec__slices slices;
     int i, better;
@@ -121,7 +121,7 @@ static void specdec__engine_time_weight_reading(specdec__engine *e)
         slices.pairs = 1 + (int)(SPECDEC__READING_SLICE_BYTES / specdec__matrix_tile_bytes(slices.matrix));
         e->kernels->reading = i % 2 ? other : usual;
         specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_multiply_slice, &slices);
-        now = specdec__os_seconds();
+        now = specdec__os_monotonic_seconds();
         least = now - last < least ? now - last : least;
         sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
     }
@@ -159,7 +159,7 @@ static void specdec__engine_log_chat_format(const specdec__engine *e)
                   v->bos >= 0 && (chat->writes_bos || v->add_bos) ? "behind the token that begins texts"
                                                                   : "from the start",
                   chat->default_system.size);
-    for (i = 0; (token = specdec__chat_required_token(chat->format, i)) != NULL; i++) {
+    for (i = 0; (token = specdec__chat_required_token_text(chat->format, i)) != NULL; i++) {
         id = specdec__vocab_find_token(v, token);
         type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
         if (type != SPECDEC__TOKEN_CONTROL)

@@ -45,7 +45,7 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
 
         if (!t->decodes)
             t->merged.tree.n = 0;
-        if (specdec__view_reserve(&t->view, &e->target.kv, needed)) {
+        if (specdec__view_reserve_and_notify(&t->view, &e->target.kv, needed)) {
             e->members[kept++] = t;
             continue;
         }
@@ -58,10 +58,11 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        if (!specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
-            specdec__view_free_reserved(&t->view, &e->target.kv);
+        if (!specdec__view_reserve_and_notify(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
+            specdec__view_free_reserved_slots(&t->view, &e->target.kv);
             specdec__draft_prune_tree(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
-            specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + 1); /* of the slots just given back */
+            /* of the slots just given back */
+            specdec__view_reserve_and_notify(&t->view, &e->target.kv, t->prefill_count + 1);
         }
     }
 }
@@ -550,7 +551,7 @@ static void specdec__engine_verify_tree(specdec *t)
     for (i = 0; i < t->length; i++)
         e->target.path[t->prefill_count + i] = t->prefill_count + t->path[i];
     specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
-    specdec__view_free_reserved(&t->view, &e->target.kv);
+    specdec__view_free_reserved_slots(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
         if (specdec__async_is_drafting(e, &e->drafters[i]))
             specdec__async_finish_lane(t, t->tokens + before, t->count - before);
@@ -678,7 +679,7 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
         if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
             specdec__engine_fail_sequence(t, specdec__fail(&t->error, error->code, "%s", error->text));
         else
-            specdec__view_free_reserved(&t->view, &e->target.kv);
+            specdec__view_free_reserved_slots(&t->view, &e->target.kv);
     }
 }
 
@@ -688,7 +689,7 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
 {
     specdec__batch batch;
 
-    s->drafted = specdec__os_seconds();
+    s->drafted = specdec__os_monotonic_seconds();
     s->expected_tokens =
         specdec__async_engine_chooses_mode(e) ? specdec__engine_expected_tokens_of_sequence(e->members[0]) : 0;
     batch = specdec__engine_make_batch(e);
@@ -719,12 +720,12 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
         specdec__engine_fail_step(e, &s->error);
         return;
     }
-    verified = specdec__os_seconds();
+    verified = specdec__os_monotonic_seconds();
     e->pool.cancel = &e->never_cancelled; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_verify_tree(e->members[i]);
     specdec__engine_record_run_seconds(e, s->nodes, verified - s->drafted);
-    now = specdec__os_seconds();
+    now = specdec__os_monotonic_seconds();
     if (SPECDEC__HAS_THREADS && e->async_drafting->drafter)
         specdec__async_record_step(e, now - s->start, s->drafted - s->start,
                                    0.5 * (s->expected_tokens + e->members[0]->length));
@@ -757,7 +758,7 @@ static int32_t specdec__engine_decode_from_logits(specdec *t, float *logits)
 /* Decodes the first token of a sequence's answer from the logits of the prompt's last token. */
 static void specdec__engine_decode_first_token(specdec *t)
 {
-    double start = specdec__os_seconds();
+    double start = specdec__os_monotonic_seconds();
 
     specdec__engine_decode_from_logits(t, t->engine->target.logits);
     if (specdec__engine_sequence_ends_or_forks(t) && SPECDEC__HAS_MANY_SEQUENCES && t->forced_count)
@@ -767,8 +768,8 @@ static void specdec__engine_decode_first_token(specdec *t)
     specdec__engine_count_tree_shape(&t->stats, 1, 1);
     t->stats.tokens++;
     t->stats.steps++;
-    t->stats.seconds += specdec__os_seconds() - start;
-    specdec__engine_record_first_token_time(t, specdec__os_seconds());
+    t->stats.seconds += specdec__os_monotonic_seconds() - start;
+    specdec__engine_record_first_token_time(t, specdec__os_monotonic_seconds());
 }
 
 SPECDEC__FOR_SPEED

@@ -155,8 +155,9 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
         c->kernels->norm(s->out, c->model->ones, c->model->epsilon, value_size, 0,
                          specdec__round_up(value_size, 16), s->out);
     specdec__forward_check_key_value(c, thread, row, to, s->queries, s->out);
-    specdec__kv_store(c->kv.type, to, c->kernels, specdec__kv_keys_address(&c->kv, to, slot / SPECDEC__KEYS, head),
-                      slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
+    specdec__kv_store_key_and_value(c->kv.type, to, c->kernels,
+                                    specdec__kv_keys_address(&c->kv, to, slot / SPECDEC__KEYS, head),
+                                    slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
 }
 
 /* Stores the key and the value of one row and kv head in the cache, if the layer has its own, and rotates and scales
@@ -244,7 +245,8 @@ static void specdec__forward_seen_slots(const specdec__context *c, const specdec
     int at = specdec__forward_last_seen_node(c, node);
 
     if (committed > 0)
-        specdec__view_find_slots(&view->span[u->kv->span], base + range.from, committed, slots + range.from);
+        specdec__view_find_slots_of_positions(&view->span[u->kv->span], base + range.from, committed,
+                                              slots + range.from);
     for (; at >= 0 && c->key_index[at] >= own; at = c->batch->parents[at])
         if (c->key_index[at] < base + range.to)
             slots[c->key_index[at] - base] = c->slots[u->kv->span][at];
@@ -455,8 +457,8 @@ static const unsigned char *specdec__forward_next_page(const specdec__context *c
     block += last == u->end_node;
     from = block * SPECDEC__KEYS;
     if (from < view->length)
-        page = specdec__view_find_page(&view->span[u->kv->span], from,
-                                       specdec__min_int(SPECDEC__KEYS, view->length - from));
+        page = specdec__view_find_page_of_positions(&view->span[u->kv->span], from,
+                                                    specdec__min_int(SPECDEC__KEYS, view->length - from));
     return page < 0 ? NULL : specdec__kv_keys_address(&c->kv, u->kv, page, u->kv_head);
 }
 
@@ -596,7 +598,7 @@ static int specdec__forward_find_page(const specdec__context *c, const specdec__
     int aligned, i;
 
     if (from + count <= view->length) {
-        int page = specdec__view_find_page(&view->span[u->kv->span], from, count);
+        int page = specdec__view_find_page_of_positions(&view->span[u->kv->span], from, count);
 
         if (page >= 0)
             return page;

@@ -402,7 +402,7 @@ static void specdec__context_take_recurrent_buffers(specdec__context *c, const s
             arena, float, (size_t)c->max_nodes * (size_t)specdec__forward_stride(c->model->embedding));
     for (i = 0; c->recurrent.unit_weights && i < m->rows; i++) {
         c->recurrent.unit_weights[i] = (float)(1.0 / m->rows);
-        c->recurrent.unit_weights[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
+        c->recurrent.unit_weights[m->rows + i] = (float)specdec__inverse_square_root((double)m->rows);
     }
 }
 
@@ -493,7 +493,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_ALTERNATE];
     ropes = model->trait[SPECDEC__ALTERNATE_BASE] != 0 ? 2 : 1;
     if (lender && model->trait[SPECDEC__VISIBLE_KEYS] == SPECDEC__SEES_VIEW)
-        specdec__kv_borrow(&c->kv, &lender->kv, model, arena);
+        specdec__kv_borrow_target_cache(&c->kv, &lender->kv, model, arena);
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_take_scratch(c, threads, arena);

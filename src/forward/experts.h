@@ -163,7 +163,7 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
     specdec__scratch *scratch = &c->scratch[thread];
     const specdec__expert_job *job, *unused;
     specdec__matrix_product target;
-    specdec__walk walk;
+    specdec__item_walk walk;
     int tiles = 0, i, own, pair;
     float *sums[2];
 
@@ -171,14 +171,14 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
     sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix) / c->model->experts;
-    for (specdec__walk_begin(&walk, c->pool, tiles * c->routes.jobs, 2); walk.at < walk.count;
-         specdec__walk_advance(&walk, pair)) {
+    for (specdec__item_walk_begin(&walk, c->pool, tiles * c->routes.jobs, 2); walk.at < walk.count;
+         specdec__item_walk_advance(&walk, pair)) {
         specdec__matrix_tile places[2], next[2];
         const specdec__matrix_product *t = specdec__forward_find_routed_tile(c, targets, walk.at, tiles, places, &job);
 
         own = specdec__matrix_tiles(t->matrix) / c->model->experts;
         pair = places[1].tile % own && walk.at + 1 < walk.end ? 2 : 1;
-        specdec__forward_find_routed_tile(c, targets, specdec__walk_next(&walk, pair), tiles, next, &unused);
+        specdec__forward_find_routed_tile(c, targets, specdec__item_walk_item_after(&walk, pair), tiles, next, &unused);
         specdec__forward_multiply_tiles(c, places, pair, next, job->column, job->count, scratch, sums);
         target = *t;
         target.bias = t->bias ? t->bias + job->expert * own * SPECDEC__ROWS : NULL;

@@ -30,7 +30,7 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     specdec__scratch *scratch = &c->scratch[thread];
     specdec__matrix_product t = {w, NULL, NULL, (size_t)stride};
     specdec__matrix_tile places[2], next[2];
-    specdec__walk walk;
+    specdec__item_walk walk;
     float *sums[2];
     int i, pair;
 
@@ -38,15 +38,15 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < 2; i++)
         places[i].matrix = next[i].matrix = w;
-    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count;
-         specdec__walk_advance(&walk, pair)) {
+    for (specdec__item_walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count;
+         specdec__item_walk_advance(&walk, pair)) {
         const int column = walk.at / tiles * SPECDEC__PASS_COLUMNS, tile = walk.at % tiles, head = tile / own;
         const int columns = specdec__min_int(SPECDEC__PASS_COLUMNS, c->n - column);
 
         pair = (tile + 1) % own && walk.at + 1 < walk.end ? 2 : 1;
         places[0].tile = tile;
         places[1].tile = tile + 1;
-        next[0].tile = specdec__walk_next(&walk, pair) % tiles;
+        next[0].tile = specdec__item_walk_item_after(&walk, pair) % tiles;
         next[1].tile = specdec__min_int(next[0].tile + 1, tiles - 1);
         specdec__forward_multiply_tiles(c, places, pair, next, head * c->n + column, columns, scratch, sums);
         t.rows_out = out + (size_t)head * (size_t)size;

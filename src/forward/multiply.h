@@ -225,14 +225,14 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
     specdec__scratch *scratch = &c->scratch[thread];
     float *sums[2];
     int tiles = 0, passes = (c->columns.n + SPECDEC__PASS_COLUMNS - 1) / SPECDEC__PASS_COLUMNS, i, pair;
-    specdec__walk walk;
+    specdec__item_walk walk;
 
     sums[0] = scratch->sums;
     sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix);
-    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count;
-         specdec__walk_advance(&walk, pair)) {
+    for (specdec__item_walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count;
+         specdec__item_walk_advance(&walk, pair)) {
         specdec__matrix_tile places[2], next[2];
         const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__PASS_COLUMNS; /* no slow division */
         const int columns = specdec__min_int(SPECDEC__PASS_COLUMNS, c->columns.n - column);
@@ -240,7 +240,7 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
         int after;
 
         pair = places[1].tile < specdec__matrix_tiles(t->matrix) && walk.at + 1 < walk.end ? 2 : 1;
-        after = specdec__walk_next(&walk, pair);
+        after = specdec__item_walk_item_after(&walk, pair);
         specdec__forward_find_tile(targets, passes > 1 ? after % tiles : after, next);
         specdec__forward_multiply_tiles(c, places, pair, next, column, columns, scratch, sums);
         for (i = 0; i < pair && c->screen.computed && t->matrix == c->output; i++)

@@ -91,13 +91,13 @@ static int specdec__recurrent_choose_slots(specdec__context *c, specdec__recurre
 {
     const specdec__states *s = &c->kv.states;
 
-    part->read_slot = specdec__state_current(&part->view->state).slot;
+    part->read_slot = specdec__state_current_point(&part->view->state).slot;
     part->written_slot = -1;
     if (!part->waiting_tokens && !part->certain_nodes)
         return 1;
     part->written_slot = !part->certain_nodes && part->read_slot >= 0 && s->references[part->read_slot] == 1
                              ? part->read_slot
-                             : specdec__kv_take_state(&c->kv);
+                             : specdec__kv_take_state_slot(&c->kv);
     return part->written_slot >= 0;
 }
 
@@ -112,8 +112,8 @@ static int specdec__recurrent_lay_out_view(specdec__context *c, const specdec__b
     int local = 0, first, k, before = -1;
 
     if (i >= batch->done_count)
-        specdec__state_free_nodes(state, &c->kv.states);
-    if (specdec__state_current(state).length + state->waiting_tokens != view->length ||
+        specdec__state_free_node_inputs(state, &c->kv.states);
+    if (specdec__state_current_point(state).length + state->waiting_tokens != view->length ||
         state->waiting_tokens > m->max_rows - m->rows - (batch->n - i))
         return 0;
     part->view = view;
@@ -173,7 +173,7 @@ static void specdec__recurrent_find_taps(const specdec__context *c, const specde
 {
     const specdec__states *s = &c->kv.states;
     const specdec__recurrent_sizes *m = &s->recurrent_sizes;
-    const size_t window = specdec__recurrent_window_floats(m), size = specdec__state_layer_floats(m);
+    const size_t window = specdec__recurrent_window_floats(m), size = specdec__state_slot_floats_per_layer(m);
     const float *state = part->read_slot < 0 ? c->recurrent.zeros
                                              : specdec__states_slot_address(s, part->read_slot) + (size_t)layer * size +
                                                    (s->current_window[part->read_slot] ? window : 0);
@@ -313,7 +313,7 @@ static void specdec__recurrent_run_head(specdec__context *c, int thread, const s
 {
     specdec__states *s = &c->kv.states;
     const size_t size = specdec__recurrent_head_floats(&s->recurrent_sizes), bytes = size * sizeof(float);
-    const size_t at = (size_t)layer->recurrent_index * specdec__state_layer_floats(&s->recurrent_sizes) +
+    const size_t at = (size_t)layer->recurrent_index * specdec__state_slot_floats_per_layer(&s->recurrent_sizes) +
                       2 * specdec__recurrent_window_floats(&s->recurrent_sizes) + (size_t)head * size;
     float *from = part->read_slot < 0 ? NULL : specdec__states_slot_address(s, part->read_slot) + at, *base = from;
     specdec__scratch *scratch = &c->scratch[thread];
@@ -359,7 +359,7 @@ static void specdec__recurrent_store_inputs(specdec__context *c, int thread, con
     if (part->written_slot >= 0) {
         half = part->written_slot == part->read_slot && !s->current_window[part->written_slot];
         window = specdec__states_slot_address(s, part->written_slot) +
-                 (size_t)layer->recurrent_index * specdec__state_layer_floats(m) +
+                 (size_t)layer->recurrent_index * specdec__state_slot_floats_per_layer(m) +
                  (half ? specdec__recurrent_window_floats(m) : 0);
         specdec__recurrent_find_taps(c, part, layer->recurrent_index,
                                      part->base_row < part->first_row ? -1 : part->base_row, m->taps - 1, taps);
@@ -534,9 +534,9 @@ static void specdec__recurrent_end_step(specdec__context *c, int done)
             s->current_window[part->written_slot] ^= 1;
             state->point[state->count - 1].length = point.length;
         } else {
-            specdec__state_advance(state, s, point);
+            specdec__state_make_point_current(state, s, point);
         }
-        specdec__state_free_waiting(state);
+        specdec__state_free_waiting_inputs(state);
     }
     c->recurrent.parts = 0;
     for (i = 0; i < c->threads; i++) {

@@ -313,10 +313,10 @@ static void specdec__forward_compute_layer_embedding(specdec__context *c, int th
                             inputs->token_table.file +
                                 (size_t)c->batch->tokens[c->first_node + i] * inputs->token_table.row_bytes,
                             (size_t)all, table);
-    c->kernels->scale(row, (float)specdec__inverse_root(c->model->embedding), all);
+    c->kernels->scale(row, (float)specdec__inverse_square_root(c->model->embedding), all);
     for (at = 0; at < all; at += width) {
         c->kernels->norm(row + at, inputs->norm, c->model->epsilon, width, 0, width, row + at);
-        c->kernels->add_scaled(row + at, (float)(width * specdec__inverse_root(width)), table + at, width);
+        c->kernels->add_scaled(row + at, (float)(width * specdec__inverse_square_root(width)), table + at, width);
     }
     c->kernels->scale(row, 0.707106769f, all);
     specdec__forward_check_row_is_finite(c, thread, i, row, all, SPECDEC__FINITE_FACTOR);
@@ -466,7 +466,7 @@ static int specdec__forward_route_rows(specdec__context *c, int thread, const sp
 
         memset(router + experts, 0, (size_t)(stride - experts) * sizeof *router);
         if (norm)
-            c->kernels->scale(router, (float)specdec__inverse_root(c->model->embedding), stride);
+            c->kernels->scale(router, (float)specdec__inverse_square_root(c->model->embedding), stride);
         specdec__forward_check_row_is_finite(c, thread, i, router, stride, 1);
         specdec__forward_choose_experts(c, layer, i, router);
     }
@@ -783,7 +783,7 @@ static int specdec__forward_reserve_node(specdec__context *c, const specdec__bat
             local++;
             previous = j;
         }
-    if (!specdec__view_reserve(view, &c->kv, local + 1))
+    if (!specdec__view_reserve_and_notify(view, &c->kv, local + 1))
         return 0;
     for (span = 0; span < SPECDEC__SPANS; span++)
         if (c->kv.span[span].count)
@@ -814,7 +814,7 @@ static specdec_result specdec__forward_prepare_batch(specdec__context *c, const 
         if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != batch->views[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
         if (!specdec__forward_reserve_node(c, batch, i)) {
-            specdec__view_free_reserved(batch->views[i], &c->kv);
+            specdec__view_free_reserved_slots(batch->views[i], &c->kv);
             return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }
@@ -915,7 +915,7 @@ static int specdec__forward_commit_keeping(specdec__context *c, specdec__view *v
     const int all = stay < 0, last = path[count - 1], left = all ? n - 1 - last : stay, end = all ? n - count : stay;
     int i, span;
 
-    specdec__view_commit_keeping(view, &c->kv, path, count, stay);
+    specdec__view_commit_and_keep_nodes(view, &c->kv, path, count, stay);
     for (i = 0; i < left; i++) {
         const int from = all ? last + 1 + i : path[count + i], to = end - left + i, parent = c->parents[from];
 

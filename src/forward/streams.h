@@ -48,8 +48,8 @@ static void specdec__forward_scale_stream(const specdec__context *c, int s, int 
     specdec__forward_sum_squares(row, width, &sum, &own);
     own = own > 1e-5 * width ? own : 1e-5 * width; /* a lower limit, as in the authors' code */
     if (squares > 0)
-        c->kernels->scale(row, (float)(specdec__product(squares, specdec__inverse_root(squares)) *
-                                       specdec__inverse_root(own)), width);
+        c->kernels->scale(row, (float)(specdec__product(squares, specdec__inverse_square_root(squares)) *
+                                       specdec__inverse_square_root(own)), width);
     else
         memset(row, 0, (size_t)width * sizeof *row);
 }
@@ -181,7 +181,7 @@ static void specdec__forward_sparsify_gates(const specdec__context *c, int threa
         specdec__forward_sum_squares(row, width, &sum, &squares);
         sum /= width;
         variance = squares / width - specdec__product(sum, sum);
-        variance = variance > 1e-300 ? specdec__product(variance, specdec__inverse_root(variance)) : 0;
+        variance = variance > 1e-300 ? specdec__product(variance, specdec__inverse_square_root(variance)) : 0;
         least = (float)(sum + specdec__product((double)sparsity, variance));
         for (j = 0; j < width; j++)
             row[j] = row[j] > least ? row[j] - least : 0;

@@ -293,7 +293,7 @@ typedef struct specdec__kernels {
     X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
     X(store_low_bytes, void, (int8_t *, V)) /* the lowest byte of the bits of each lane */ \
     X(sum_codes, int32_t, (const int8_t *)) /* the sum of 16 codes */ \
-    X(noise, void, (uint64_t, uint32_t *)) /* upper 32 bits of specdec__noise_at of 64 neighbouring tokens */ \
+    X(noise, void, (uint64_t, uint32_t *)) /* upper 32 bits of noise_bits_of_token for 64 neighbouring tokens */ \
     X(load_f16, V, (const void *)) /* converts half floats */ \
     X(load_bf16, V, (const void *)) /* converts bfloat16 */ \
     X(store_f16, void, (void *, V)) /* rounds to half floats */

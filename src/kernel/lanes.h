@@ -56,7 +56,7 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
         for (i = p * SPECDEC__LANES; i < length; i += 16)
             sums[p] = X(madd)(X(load)(x + i), X(load)(x + i), sums[p]);
     }
-    scale = X(set)((float)specdec__inverse_root((double)X(sum)(sums) / (double)length + (double)epsilon));
+    scale = X(set)((float)specdec__inverse_square_root((double)X(sum)(sums) / (double)length + (double)epsilon));
     for (i = from; i < to; i += SPECDEC__LANES)
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
@@ -85,7 +85,7 @@ SPECDEC__LANE void X(layer_norm)(const float *x, const float *weight, float epsi
     average = (double)(float)((double)X(sum)(sums) / (double)length);
     average = ((double)X(sum)(squares) - specdec__product(specdec__product(average, average), padding)) /
               (double)length;
-    scale = X(set)((float)specdec__inverse_root((average > 0 ? average : 0) + (double)epsilon));
+    scale = X(set)((float)specdec__inverse_square_root((average > 0 ? average : 0) + (double)epsilon));
     for (i = from; i < to; i += SPECDEC__LANES)
         X(store)(out + i, X(mul)(X(mul)(X(sub)(X(load)(x + i), mean), scale), X(load)(weight + i)));
 }

@@ -264,7 +264,7 @@ static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
     uint32_t i;
 
     for (i = 0; i < 64; i++)
-        bits[i] = (uint32_t)(specdec__noise_at(first, i) >> 32);
+        bits[i] = (uint32_t)(specdec__noise_bits_of_token(first, i) >> 32);
 }
 
 #define SPECDEC__ISA scalar

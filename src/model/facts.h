@@ -666,7 +666,7 @@ static specdec_result specdec__model_read_facts(specdec__model *m, specdec_error
             m->fact[i] = value > 0 ? value : (float)m->trait[i == SPECDEC__SCORE_CAP ? SPECDEC__CAP_SCORES
                                                                                       : SPECDEC__CAP_LOGITS];
         else if (i == SPECDEC__EMBEDDING_SCALE && !(value > 0) && m->trait[SPECDEC__ROOT_EMBEDDING])
-            m->fact[i] = (float)(m->embedding * specdec__inverse_root((double)m->embedding));
+            m->fact[i] = (float)(m->embedding * specdec__inverse_square_root((double)m->embedding));
         else if (i == SPECDEC__QUERY_SCALE)
             m->fact[i] = value;
     }

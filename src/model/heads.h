@@ -16,7 +16,7 @@ enum { SPECDEC__HEADS_NAME_BYTES = 64 }; /* a name of a head's tensor, at most *
 static const char *specdec__heads_tensor_name(const specdec__heads_kind *kind, char column, int head,
                                               char name[SPECDEC__HEADS_NAME_BYTES])
 {
-    const char *pattern = specdec__row_text(kind->tensors, column, 0);
+    const char *pattern = specdec__row_text_of_column(kind->tensors, column, 0);
     specdec__writer w = specdec__writer_to(name, SPECDEC__HEADS_NAME_BYTES);
     char one[2] = {0, 0};
 

@@ -270,7 +270,7 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
     specdec_result result = SPECDEC_OK;
     int i;
 
-    specdec__os_unmap(&m->mapped);
+    specdec__os_unmap_file(&m->mapped);
     for (i = 0; i < count && !result; i++) {
         result = specdec__part_write_path(source->path, i, count, name, error);
         if (result)
@@ -283,7 +283,8 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
         room = (unsigned char *)specdec__arena_reserve(arena, m->part_bytes, 1, SPECDEC__CACHE_LINE);
     file->data = room;
     if (!room) {
-        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL : specdec__os_find_addresses(m->part_bytes);
+        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL
+                                                                   : specdec__os_find_free_addresses(m->part_bytes);
         m->mapped.size = m->part_bytes;
     }
     if (!file->data)
@@ -299,7 +300,7 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
                                           specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
     int number = 0, count = 1;
-    specdec_result result = specdec__os_map(&m->mapped, source->path, error);
+    specdec_result result = specdec__os_map_whole_file(&m->mapped, source->path, error);
     unsigned char *room = NULL;
 
     *file = m->mapped;
@@ -311,8 +312,8 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     if (!room)
         return result;
     file->data = room;
-    specdec__os_unmap(&m->mapped);
-    return specdec__os_read(room, file->size, source->path, error);
+    specdec__os_unmap_file(&m->mapped);
+    return specdec__os_read_file_start(room, file->size, source->path, error);
 }
 
 /* Reads the chat template and recognises its format. Of the memory this takes, only the format's texts stay; *beyond:
@@ -482,7 +483,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
 /* Unmaps the files of a model. */
 static void specdec__model_deinit(specdec__model *m)
 {
-    specdec__os_unmap(&m->mapped);
+    specdec__os_unmap_file(&m->mapped);
 }
 
 SPECDEC__FOR_SPEED

@@ -104,7 +104,7 @@ static specdec_result specdec__part_check_file(specdec__model *m, const char *pa
     specdec__bytes file = {NULL, 0};
     int number = 0, files = 1;
     specdec__gguf part;
-    specdec_result result = specdec__os_map(&file, path, error);
+    specdec_result result = specdec__os_map_whole_file(&file, path, error);
 
     if (result)
         return result;
@@ -121,7 +121,7 @@ static specdec_result specdec__part_check_file(specdec__model *m, const char *pa
         m->tensors += (int)part.tensor_count;
         *bytes = specdec__size_add(*bytes, specdec__part_bytes(&part));
     }
-    specdec__os_unmap(&file);
+    specdec__os_unmap_file(&file);
     return result ? specdec__os_prefix_error(path, result, error) : result;
 }
 
@@ -175,17 +175,18 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, c
 
         (void)specdec__part_write_path(path, i, m->file_count, name, NULL);
         file.data = NULL;
-        if ((result = specdec__os_map(&file, name, error)) != SPECDEC_OK)
+        if ((result = specdec__os_map_whole_file(&file, name, error)) != SPECDEC_OK)
             return result;
         result = specdec__gguf_find_sections(&part, file, error); /* fails only if the file has changed since then */
         size = result ? 0 : specdec__gguf_used_bytes(&part);
         padded = result ? 0 : specdec__part_bytes(&part);
-        specdec__os_unmap(&file);
+        specdec__os_unmap_file(&file);
         if (!result && padded > m->part_bytes - (size_t)(at - room))
             result = specdec__fail(error, SPECDEC_ERROR_FILE, "it has changed while it was read");
         if (result)
             return specdec__os_prefix_error(name, result, error);
-        result = mapped ? specdec__os_map_at(at, size, name, error) : specdec__os_read(at, size, name, error);
+        result = mapped ? specdec__os_map_file_at(at, size, name, error)
+                        : specdec__os_read_file_start(at, size, name, error);
         if (result)
             return result;
         at += padded;

@@ -23,8 +23,8 @@ static float specdec__model_query_scale(const specdec__model *m, const specdec__
     if (m->trait[SPECDEC__UNSCALED] && !(scale > 0))
         scale = 1;
     if (!(scale > 0))
-        scale = (float)specdec__inverse_root(wide          ? m->embedding / shape->heads
-                                             : latent->rank ? latent->key_dim
+        scale = (float)specdec__inverse_square_root(wide          ? m->embedding / shape->heads
+                                                    : latent->rank ? latent->key_dim
                                                             : shape->key_dim);
     return scale * m->query_factor;
 }

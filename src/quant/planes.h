@@ -59,7 +59,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__planes_split(const unsig
 /* An upper bound of the square root of x >= 0, but for a relative error of 1e-15; 1e300 for NaN and for x >= 1e300. */
 static SPECDEC__UNUSED double specdec__plane_square_root(double x)
 {
-    return !(x < 1e300) ? 1e300 : x > 1e-290 ? x * specdec__inverse_root(x) : 1e-145;
+    return !(x < 1e300) ? 1e300 : x > 1e-290 ? x * specdec__inverse_square_root(x) : 1e-145;
 }
 
 /* An upper bound of x >= 0 as a bfloat16; infinity for NaN and for x >= 1e38. */

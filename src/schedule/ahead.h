@@ -99,14 +99,14 @@ static void specdec__async_draft_on_lane(void *argument)
         memcpy(flight->chosen, p->frontier.chosen, (size_t)count * sizeof *p->frontier.chosen);
         flight->count = count;
         flight->nodes = p->drafts.tree.n;
-        flight->begun = specdec__os_seconds();
+        flight->begun = specdec__os_monotonic_seconds();
         SPECDEC__STORE(&a->draft_run_count, a->draft_run_count + 1);
         SPECDEC__PAUSE();
         a->result = specdec__async_extend_draft_tokens(a, p, &a->acceptance, count, &a->error);
         if (a->result)
             return;
         if (!root)
-            specdec__tune_add_time_to_mean(&a->run_time, specdec__os_seconds() - flight->begun);
+            specdec__tune_add_time_to_mean(&a->run_time, specdec__os_monotonic_seconds() - flight->begun);
     }
 }
 
@@ -176,7 +176,8 @@ static int specdec__async_may_cancel_draft_run(specdec__async_drafting *a, const
     int32_t path[SPECDEC__MAX_TREE_NODES + 1];
     int length, at, i, k;
 
-    if (flight->count && a->usual_seconds > 0 && flight->begun + a->usual_seconds > specdec__os_seconds() + anew)
+    if (flight->count && a->usual_seconds > 0 &&
+        flight->begun + a->usual_seconds > specdec__os_monotonic_seconds() + anew)
         return 1;
     tree.n = flight->nodes;
     length = specdec__async_find_path_of_tokens(&tree, p->drafts.tokens, tokens, count, path);
@@ -233,9 +234,9 @@ static void specdec__async_finish_lane(specdec *t, const int32_t *tokens, int co
                                             specdec__tune_draft_level_seconds(&e->tune->drafters[d - e->drafters],
                                                                               plain)))
         specdec__lane_cancel(&a->lane);
-    start = specdec__os_seconds();
+    start = specdec__os_monotonic_seconds();
     specdec__lane_wait(&a->lane);
-    t->stats.beside_seconds += specdec__os_seconds() - start;
+    t->stats.beside_seconds += specdec__os_monotonic_seconds() - start;
     d->kind.set_threads(d, &e->pool, e->config.threads);
     p->frontier.valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)

@@ -106,7 +106,7 @@ static void specdec__pipe_send_run(specdec__pipe *pipe, specdec__step *s)
     run->first = pipe->nodes;
     run->n = run->left = count;
     run->root = chosen[0] == 0;
-    run->sent = specdec__os_seconds();
+    run->sent = specdec__os_monotonic_seconds();
     run->cancelled = 0;
     pipe->nodes += count;
     pipe->idle_since = 0;
@@ -227,10 +227,11 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     s->result = run.cancelled ? SPECDEC_OK : result;
     if (result || run.cancelled)
         return;
-    specdec__tune_add_time_to_mean(&pipe->round_trip, specdec__os_seconds() - run.sent);
+    specdec__tune_add_time_to_mean(&pipe->round_trip, specdec__os_monotonic_seconds() - run.sent);
     if (pipe->stage_seconds > 0) {
         specdec__tune_add_step_time(&pipe->stages, run.n, pipe->stage_seconds, 0);
-        specdec__tune_add_time_to_mean(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
+        specdec__tune_add_time_to_mean(&pipe->trip_ratio,
+                                       (specdec__os_monotonic_seconds() - run.sent) / pipe->stage_seconds);
     }
     memset(p->outcome.merged_node, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.merged_node);
     specdec__pipe_verify_run(t, p, &run, &order);
@@ -270,7 +271,7 @@ static int specdec__pipe_choose_draft_tokens(const specdec__engine *e, specdec__
 static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
 {
     specdec__async_drafting *a = e->async_drafting;
-    const double start = specdec__os_seconds();
+    const double start = specdec__os_monotonic_seconds();
     const int from = s->p->drafts.tree.n;
 
     if (!s->drafts) {
@@ -279,7 +280,7 @@ static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
     }
     s->result = specdec__async_extend_draft_tokens(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts,
                                                    &s->t->error);
-    specdec__tune_add_time_to_mean(&e->pipe->draft, specdec__os_seconds() - start);
+    specdec__tune_add_time_to_mean(&e->pipe->draft, specdec__os_monotonic_seconds() - start);
     memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
@@ -409,8 +410,8 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
         return SPECDEC__STEP_END;
     if (t->forced_count || specdec__stream_end_reason(t, t->count))
         specdec__pipe_cancel_all_runs(e);
-    t->stats.seconds += specdec__os_seconds() - s->start;
-    specdec__engine_finish_step(t, specdec__os_seconds());
+    t->stats.seconds += specdec__os_monotonic_seconds() - s->start;
+    specdec__engine_finish_step(t, specdec__os_monotonic_seconds());
     return SPECDEC__STEP_END;
 }
 
@@ -426,7 +427,7 @@ static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
     if (s->result || s->t->count != s->before || specdec__engine_fail_if_cancelled(s->t))
         return specdec__pipe_end_step(e, s);
     state = pipe->kind->wait_for_state(pipe, 0);
-    now = specdec__os_seconds();
+    now = specdec__os_monotonic_seconds();
     s->count = specdec__pipe_choose_nodes(e, s->p, s->chosen);
     goes = s->count && (state & SPECDEC__PIPE_FREE);
     pipe->idle_since = !goes ? 0 : pipe->idle_since > 0 ? pipe->idle_since : now;

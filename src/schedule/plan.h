@@ -20,7 +20,7 @@ SPECDEC__FOR_SIZE
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_cancel_all_runs(t->engine);
-    specdec__view_free_reserved(&t->view, &t->engine->target.kv);
+    specdec__view_free_reserved_slots(&t->view, &t->engine->target.kv);
     t->failed = result;
     if (result == SPECDEC_ERROR_CANCELLED)
         SPECDEC__STORE(&t->cancel, 0);

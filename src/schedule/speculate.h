@@ -233,7 +233,7 @@ static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, i
     specdec__engine *e = t->engine;
     specdec__tune_drafter *known = &e->tune->drafters[drafter];
     specdec__drafter *d = &e->drafters[drafter];
-    const double start = specdec__os_seconds();
+    const double start = specdec__os_monotonic_seconds();
     specdec_result result = SPECDEC_OK;
     double seconds, level;
 
@@ -242,7 +242,7 @@ static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, i
         result = d->kind.prefill(d, &d->proposals[t->at].request, t->count - behind + tokens, &t->error);
     if (result || !tokens)
         return result;
-    seconds = specdec__os_seconds() - start;
+    seconds = specdec__os_monotonic_seconds() - start;
     level = specdec__tune_draft_level_seconds(known, specdec__tune_plain_step_seconds(e->tune));
     specdec__tune_add_time_to_mean(&known->token_prefill,
                                    (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);

@@ -21,7 +21,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage
     specdec__batch batch;
 
     if (order->kind == SPECDEC__ORDER_DROP) {
-        specdec__view_free_reserved(stage->view, &c->kv);
+        specdec__view_free_reserved_slots(stage->view, &c->kv);
         stage->failed = 0;
         return SPECDEC_OK;
     }
@@ -29,7 +29,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage
         specdec__forward_commit_keeping(c, stage->view, order->path, order->n, order->stay, order->first);
         return SPECDEC_OK;
     }
-    stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
+    stage->failed |= !specdec__view_reserve_and_notify(stage->view, &c->kv, end);
     if (stage->failed)
         return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
     memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);

@@ -198,7 +198,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
                                          : specdec__min_int(SPECDEC__MAX_TREE_NODES, least + e->config.tree_size));
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
-        const double start = specdec__os_seconds();
+        const double start = specdec__os_monotonic_seconds();
         const int speculate = t->decodes && specdec__engine_plan_tree(t, times, base, others, spent, &plan);
         specdec_result result;
 
@@ -212,7 +212,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
         e->members[kept++] = t;
         if (t->merged.tree.n == 1)
             continue;
-        spent += specdec__os_seconds() - start;
+        spent += specdec__os_monotonic_seconds() - start;
         base += t->merged.tree.n - 1;
         if (!plan.fixed && plan.rate > plan.plain_rate) /* expected tokens of its tree */
             others = plan.rate * plan.times[t->merged.tree.n] - 1;

@@ -68,7 +68,7 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
    by the next call on them. */
 static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
 {
-    double start = specdec__os_seconds();
+    double start = specdec__os_monotonic_seconds();
     specdec_result result = SPECDEC_OK;
 
     if (t && t->from_row && e->row_0_sequence == t) {

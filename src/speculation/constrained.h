@@ -96,7 +96,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mark_count = -1;
     SPECDEC__TAKE(&counter, specdec_token_trie, 1);
     for (id = 0; id < vocab->count; id++)
-        bytes += specdec__vocab_next_text(vocab, &at).size; /* decoded, a token is not longer than in the file */
+        bytes += specdec__vocab_next_token_text(vocab, &at).size; /* decoded, a token is not longer than in the file */
     specdec__trie_layout(&trie, &counter, bytes, vocab->count);
     made.trie_bytes = counter.used;
     made.trie_memory = (unsigned char *)specdec__arena_reserve(arena, made.trie_bytes, 1, SPECDEC__CACHE_LINE);
@@ -105,7 +105,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.walk = SPECDEC__TAKE(arena, specdec__mask_walk, 1);
     made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_PATH_TOKENS + 1);
     made.forced = SPECDEC__TAKE(arena, int32_t, 4 * SPECDEC__FORCED_BYTES + 5);
-    made.scratch_bytes = specdec__tokenize_scratch(vocab, SPECDEC__FORCED_BYTES);
+    made.scratch_bytes = specdec__tokenize_scratch_bytes(vocab, SPECDEC__FORCED_BYTES);
     made.scratch = specdec__arena_reserve(arena, made.scratch_bytes, 1, SPECDEC__CACHE_LINE);
     if (m)
         *m = made;

@@ -268,7 +268,7 @@ static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, co
     }
     batch.wants_logits = c->wants_logits;
     result = specdec__forward(c, &batch, error);
-    specdec__view_free_reserved(view, &c->kv);
+    specdec__view_free_reserved_slots(view, &c->kv);
     return result || !b->candidates ? result : specdec__draft_block_select_candidates(m, rows, error);
 }
 
@@ -318,7 +318,7 @@ static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int o
     specdec__draft_block *m = (specdec__draft_block *)d->state;
     const int keys = specdec__min_int(length, m->views[of].length);
 
-    if (!specdec__view_share(&m->views[at], &m->context.kv, &m->views[of], 0, keys))
+    if (!specdec__view_share_keys(&m->views[at], &m->context.kv, &m->views[of], 0, keys))
         specdec__view_truncate(&m->views[at], &m->context.kv, 0);
 }
 
@@ -424,7 +424,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     specdec__levels_init(&m->level_state, model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, b->size - b->draft_row, arena);
-    d->kv_bytes = specdec__kv_bytes(&m->context.kv);
+    d->kv_bytes = specdec__kv_total_bytes(&m->context.kv);
     d->levels = specdec__min_int(b->size - b->draft_row, SPECDEC_TREE_MAX_DEPTH - 1);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;

@@ -170,7 +170,7 @@ static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int o
     specdec__draft_pairs *other = &m->sequences[of];
     const int pairs = specdec__min_int(specdec__max_int(length - 1 + m->leading_pairs, 0), other->view.length);
 
-    if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
+    if (!specdec__view_share_keys(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
     specdec__draft_layer_drop_stored_states(m, t);
     if (!t->states || !other->states || other->from > t->from || other->from >= length + m->leading_pairs)
@@ -295,7 +295,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     specdec__levels_init(&m->level_state, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
-    d->kv_bytes = specdec__kv_bytes(&m->context.kv);
+    d->kv_bytes = specdec__kv_total_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->max_nodes * stride);

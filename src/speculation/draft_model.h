@@ -168,7 +168,7 @@ static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int o
     m->skipped[at] = keys > SPECDEC__DRAFT_SINKS ? m->skipped[of] : 0;
     keys = m->skipped[of] == m->skipped[at] ? keys : specdec__min_int(length, SPECDEC__DRAFT_SINKS);
     keys = specdec__min_int(keys, m->views[of].length);
-    if (specdec__view_share(&m->views[at], &m->context.kv, &m->views[of], 0, keys))
+    if (specdec__view_share_keys(&m->views[at], &m->context.kv, &m->views[of], 0, keys))
         return;
     specdec__view_truncate(&m->views[at], &m->context.kv, 0);
     m->skipped[at] = 0;
@@ -239,7 +239,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
         if (m->views && i >= room.max_views)
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
-    d->kv_bytes = specdec__kv_bytes(&m->context.kv);
+    d->kv_bytes = specdec__kv_total_bytes(&m->context.kv);
     m->level_state.logits = m->context.logits;
     m->level_state.stride = (size_t)d->model->output.rows;
     specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);

@@ -251,7 +251,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
     if ((result = specdec__draft_recall_init_first_level(m, d, setup, arena, error)) != SPECDEC_OK)
         return result;
-    d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->first_drafter.kv_bytes;
+    d->kv_bytes = specdec__kv_total_bytes(&m->cache.context.kv) + m->first_drafter.kv_bytes;
     m->level_state.logits = m->cache.logits;
     m->level_state.stride = (size_t)target->output->rows;
     return SPECDEC_OK;

@@ -50,7 +50,7 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
     c->threads = threads;
     c->scratch = target->scratch;
     specdec__columns_take_memory(&c->columns, (size_t)most, (size_t)specdec__forward_stride(widest), arena);
-    h->blend = (float)(square * specdec__inverse_root(square) / s);
+    h->blend = (float)(square * specdec__inverse_square_root(square) / s);
     h->input = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(widest));
     h->inner = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(inner));
     h->table = SPECDEC__TAKE(arena, float, (size_t)threads * (size_t)inner);

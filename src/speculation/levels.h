@@ -304,10 +304,10 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
 
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
-    start = m->short_rows ? specdec__os_seconds() : 0;
+    start = m->short_rows ? specdec__os_monotonic_seconds() : 0;
     result = m->run_level(d, request, drafts, candidates, from, count, error);
     if (m->short_rows && !result) {
-        specdec__short_vocabulary_add_level_seconds(m->short_rows, specdec__os_seconds() - start);
+        specdec__short_vocabulary_add_level_seconds(m->short_rows, specdec__os_monotonic_seconds() - start);
         m->runs++;
     }
     for (i = 0; result && i < count; i++)

@@ -701,7 +701,7 @@ static void specdec__ngram_raise_shares_by_noise(specdec__ngram_list *list, uint
         rest -= list->items[i].probability;
     sum = (rest > 0.001f ? rest : 0.001f) * 1.34f;
     for (i = 0; i < list->count; i++) {
-        const uint32_t bits = (uint32_t)(specdec__noise_at(noise, (uint32_t)list->items[i].token) >> 32);
+        const uint32_t bits = (uint32_t)(specdec__noise_bits_of_token(noise, (uint32_t)list->items[i].token) >> 32);
 
         list->items[i].probability *= specdec__exp(0.5f * specdec__sample_gumbel_of_bits(bits));
         sum += list->items[i].probability;

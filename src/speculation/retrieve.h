@@ -77,8 +77,8 @@ static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int he
     const specdec__kv_layer *l = &kv->layer[layer]; /* the same in both caches */
     int a[SPECDEC__KEYS], b[SPECDEC__KEYS], i, n;
 
-    specdec__view_find_slots(&r->whole->span[SPECDEC__WHOLE], from, count, a);
-    specdec__view_find_slots(&r->view->span[SPECDEC__WHOLE], to, count, b);
+    specdec__view_find_slots_of_positions(&r->whole->span[SPECDEC__WHOLE], from, count, a);
+    specdec__view_find_slots_of_positions(&r->view->span[SPECDEC__WHOLE], to, count, b);
     for (i = 0; i < count; i += n) {
         const int page = a[i] / SPECDEC__KEYS, page_to = b[i] / SPECDEC__KEYS;
 
@@ -294,7 +294,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
    if there is no room, else 1. */
 static int specdec__retrieve_reserve_slots(specdec__retrieval *r, specdec__view *view, int n)
 {
-    if (n && !specdec__view_reserve(view, &r->context.kv, n))
+    if (n && !specdec__view_reserve_and_notify(view, &r->context.kv, n))
         return 0;
     specdec__view_commit(view, &r->context.kv, r->path, n);
     return 1;

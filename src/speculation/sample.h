@@ -64,7 +64,7 @@ SPECDEC__INLINE uint64_t specdec__sample_noise_of_position(uint64_t seed, uint64
    2^31; uniform random numbers use the ids above. */
 static SPECDEC__UNUSED uint32_t specdec__noise_bits(uint64_t seed, uint64_t position, uint32_t token)
 {
-    return (uint32_t)(specdec__noise_at(specdec__sample_noise_of_position(seed, position), token) >> 32);
+    return (uint32_t)(specdec__noise_bits_of_token(specdec__sample_noise_of_position(seed, position), token) >> 32);
 }
 
 /* Turns 32 random bits into Gumbel noise: -log(-log(u)) with u = (bits + 1) / (2^32 + 1), in [-3.1,
@@ -89,7 +89,7 @@ double specdec_uniform_next(specdec_uniform *source)
     if (!source)
         return 0;
     row = specdec__sample_noise_of_position(source->seed, source->position);
-    bits = specdec__noise_at(row, 0x80000000u | source->decision++);
+    bits = specdec__noise_bits_of_token(row, 0x80000000u | source->decision++);
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
 
@@ -180,7 +180,7 @@ static int specdec__sample_insert_with_noise(specdec_candidate *best, int held, 
 
     if (candidate.logit + SPECDEC__NOISE_MAXIMUM < worst)
         return held;
-    bits = (uint32_t)(specdec__noise_at(row, (uint32_t)candidate.token) >> 32);
+    bits = (uint32_t)(specdec__noise_bits_of_token(row, (uint32_t)candidate.token) >> 32);
     if (candidate.logit + specdec__sample_largest_gumbel(bits) < worst)
         return held;
     candidate.logit = candidate.logit + specdec__sample_gumbel_of_bits(bits);

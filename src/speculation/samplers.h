@@ -95,7 +95,7 @@ static int specdec__sampler_token_ends_repetition(const specdec__sampler_input *
     unsigned char bytes[64];
     size_t count, at, size, i;
 
-    if (!in->vocab || specdec__token_bytes(in->vocab, token, 1, bytes, sizeof bytes, &count, NULL))
+    if (!in->vocab || specdec__token_write_bytes(in->vocab, token, 1, bytes, sizeof bytes, &count, NULL))
         return 0;
     for (i = 0; i < sizeof in->sampling->dry_breakers && breakers[i]; i += size) {
         size = 1;

@@ -342,14 +342,17 @@ static double specdec__tune_add_drafting_time(specdec__tune *tune, int drafter, 
 }
 
 /* Starts the clock of a drafter that is asked for draft tokens. */
-static void specdec__tune_start_draft_clock(specdec__draft_cost *cost) { cost->begun = specdec__os_seconds(); }
+static void specdec__tune_start_draft_clock(specdec__draft_cost *cost)
+{
+    cost->begun = specdec__os_monotonic_seconds();
+}
 
 /* Stops the clock of a drafter and adds its seconds to its means. levels: levels that it drafted; 0: it drafted
    nothing. behind, fresh: as for specdec__tune_add_drafting_time. */
 static void specdec__tune_stop_draft_clock(specdec__tune *tune, int drafter, specdec__draft_cost *cost, int levels,
                                            int behind, int fresh)
 {
-    const double seconds = specdec__os_seconds() - cost->begun;
+    const double seconds = specdec__os_monotonic_seconds() - cost->begun;
 
     cost->seconds = seconds - specdec__tune_add_drafting_time(tune, drafter, levels, behind, fresh, seconds);
 }

@@ -47,7 +47,7 @@ enum {
 /* How a family of models writes tool calls. */
 typedef struct specdec__calls {
     const char *name;  /* name of this way of writing calls, such as "hermes" */
-    int form, flags;   /* SPECDEC__CALLS_JSON to _CHANNEL; bits SPECDEC__CALLS_KEYED to _LINES */
+    int form, flags;   /* syntax of a call: SPECDEC__CALLS_JSON to _CHANNEL; its variants: bits CALLS_KEYED to _LINES */
     const char *texts; /* the marks of the family: SPECDEC__CALL_SECTION_BEGIN and so on */
 } specdec__calls;
 
@@ -199,10 +199,11 @@ static const specdec__thoughts specdec__thought_table[] = {
     {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
 
 /* A text of a row: SPECDEC__CALL_TEXT(row, BEGIN). NULL: the mark is not written. */
-#define SPECDEC__CALL_TEXT(row, NAME) specdec__row_text((row)->texts, SPECDEC__ROW_COLUMN(SPECDEC__CALL_##NAME), 0)
+#define SPECDEC__CALL_TEXT(row, NAME) \
+    specdec__row_text_of_column((row)->texts, SPECDEC__ROW_COLUMN(SPECDEC__CALL_##NAME), 0)
 
 /* Returns the row of specdec__call_table with a name; NULL: no row has it. */
-static const specdec__calls *specdec__answer_find_calls(const char *name)
+static const specdec__calls *specdec__answer_find_call_row_by_name(const char *name)
 {
     size_t i;
 
@@ -213,7 +214,7 @@ static const specdec__calls *specdec__answer_find_calls(const char *name)
 }
 
 /* Returns the row of specdec__thought_table with a name; NULL: no row has it. */
-static const specdec__thoughts *specdec__answer_find_thoughts(const char *name)
+static const specdec__thoughts *specdec__answer_find_thought_row_by_name(const char *name)
 {
     size_t i;
 

@@ -41,7 +41,7 @@ typedef struct specdec__chat_format {
     const char *name;    /* name of the chat format, such as "chatml" */
     int trim_roles;      /* bit 1 << role: white space around messages of the role is dropped */
     int end_token_roles; /* bit 1 << role: the end-of-text token stands between a message and the text behind it */
-    const char *texts;   /* SPECDEC__CHAT_... */
+    const char *texts;   /* texts around messages of each role, and required tokens: SPECDEC__CHAT_TOKEN to _TURN */
 } specdec__chat_format;
 
 /* Values of trim_roles and end_token_roles of a specdec__chat_format: sets of roles, a bit for each. TRIM_END_ONLY: of
@@ -182,7 +182,7 @@ typedef struct specdec__chat_work {
     char output[SPECDEC__CHAT_OUTPUT_BYTES];   /* text that the template writes */
     char expected[SPECDEC__CHAT_OUTPUT_BYTES]; /* text that a chat format writes, to be compared with output */
     unsigned char output_marks[SPECDEC__CHAT_OUTPUT_BYTES / 8]; /* a bit for each byte of output, 1: from a message */
-    specdec__chat_recognition *found;                           /* the result */
+    specdec__chat_recognition *found;                           /* receives how the template writes */
     void *memory;                                               /* (memory_bytes) for running the template */
     size_t memory_bytes;                                        /* bytes of memory */
     int64_t local_time;                                         /* local time, seconds since 1970, for strftime_now */
@@ -196,48 +196,49 @@ typedef struct specdec__chat_text {
 } specdec__chat_text;
 
 /* A text of a format; in its place the text of another column, or "". */
-static const char *specdec__chat_format_text(const specdec__chat_format *format, char column, char otherwise)
+static const char *specdec__chat_format_text_or_other(const specdec__chat_format *format, char column, char otherwise)
 {
-    const char *text = specdec__row_text(format->texts, column, 0);
+    const char *text = specdec__row_text_of_column(format->texts, column, 0);
 
-    text = text ? text : specdec__row_text(format->texts, otherwise, 0);
+    text = text ? text : specdec__row_text_of_column(format->texts, otherwise, 0);
     return text ? text : "";
 }
 
 /* The text in front of a system message, or of a user message without one; begun: 1: it is not the first. */
-static const char *specdec__chat_opening(const specdec__chat_format *format, int begun)
+static const char *specdec__chat_opening_text(const specdec__chat_format *format, int begun)
 {
     const char opening = SPECDEC__ROW_COLUMN(SPECDEC__CHAT_OPENING);
 
-    return specdec__chat_format_text(format, begun ? SPECDEC__ROW_COLUMN(SPECDEC__CHAT_LATER_OPENING) : opening,
-                                     opening);
+    return specdec__chat_format_text_or_other(
+        format, begun ? SPECDEC__ROW_COLUMN(SPECDEC__CHAT_LATER_OPENING) : opening, opening);
 }
 
 /* The text in front of a message of a role. */
-static const char *specdec__chat_before(const specdec__chat_format *format, int role)
+static const char *specdec__chat_text_before_message(const specdec__chat_format *format, int role)
 {
     const char column = (char)(SPECDEC__ROW_COLUMN(SPECDEC__CHAT_BEFORE_SYSTEM) + role);
 
-    return specdec__chat_format_text(format, column, column);
+    return specdec__chat_format_text_or_other(format, column, column);
 }
 
 /* The text behind a message of a role. */
-static const char *specdec__chat_after(const specdec__chat_format *format, int role)
+static const char *specdec__chat_text_behind_message(const specdec__chat_format *format, int role)
 {
-    return specdec__chat_format_text(format, (char)(SPECDEC__ROW_COLUMN(SPECDEC__CHAT_AFTER_SYSTEM) + role),
-                                     SPECDEC__ROW_COLUMN(SPECDEC__CHAT_AFTER));
+    return specdec__chat_format_text_or_other(format, (char)(SPECDEC__ROW_COLUMN(SPECDEC__CHAT_AFTER_SYSTEM) + role),
+                                              SPECDEC__ROW_COLUMN(SPECDEC__CHAT_AFTER));
 }
 
 /* Bytes in front of the first system message. */
-static size_t specdec__chat_system_offset(const specdec__chat_format *format)
+static size_t specdec__chat_offset_of_system_text(const specdec__chat_format *format)
 {
-    return strlen(specdec__chat_opening(format, 0)) + strlen(specdec__chat_before(format, SPECDEC_SYSTEM));
+    return strlen(specdec__chat_opening_text(format, 0)) +
+           strlen(specdec__chat_text_before_message(format, SPECDEC_SYSTEM));
 }
 
 /* Text number i that must be one token of the vocabulary; NULL: there are no more. */
-static const char *specdec__chat_required_token(const specdec__chat_format *format, int i)
+static const char *specdec__chat_required_token_text(const specdec__chat_format *format, int i)
 {
-    return specdec__row_text(format->texts, SPECDEC__ROW_COLUMN(SPECDEC__CHAT_TOKEN), i);
+    return specdec__row_text_of_column(format->texts, SPECDEC__ROW_COLUMN(SPECDEC__CHAT_TOKEN), i);
 }
 
 /* Returns the first chat format with a name; NULL: no format has it. */
@@ -253,8 +254,8 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_format_by_
 
 /* Returns the text of the first token that a chat format requires and a vocabulary lacks; NULL: none is missing. The
    vocabulary needs no index. */
-static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__chat_format *format,
-                                                               const specdec__vocab *v)
+static SPECDEC__UNUSED const char *specdec__chat_find_missing_token_text(const specdec__chat_format *format,
+                                                                         const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     const char *tokens[SPECDEC__CHAT_TOKENS];
@@ -262,7 +263,7 @@ static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__ch
     uint32_t id;
 
     for (i = 0; i < SPECDEC__CHAT_TOKENS; i++) {
-        tokens[i] = specdec__chat_required_token(format, i);
+        tokens[i] = specdec__chat_required_token_text(format, i);
         missing |= tokens[i] ? 1 << i : 0;
     }
     for (id = 0; id < v->count && missing; id++) {
@@ -280,7 +281,7 @@ static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__ch
 
 /* Appends `length` bytes of text (SPECDEC_WHOLE_STRING: up to its terminating zero) to a rendered conversation, as far
    as there is room; all of them are counted in out->needed. plain = 1: the bytes come from a message. */
-static void specdec__chat_append(specdec__chat_text *out, const char *text, size_t length, int plain)
+static void specdec__chat_append_text(specdec__chat_text *out, const char *text, size_t length, int plain)
 {
     size_t i;
 
@@ -315,8 +316,8 @@ static void specdec__chat_append_message_end(const specdec__chat_format *format,
                                              specdec__chat_text *out)
 {
     if (format->end_token_roles >> role & 1)
-        specdec__chat_append(out, (const char *)end.data, end.size, 0);
-    specdec__chat_append(out, specdec__chat_after(format, role), SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append_text(out, (const char *)end.data, end.size, 0);
+    specdec__chat_append_text(out, specdec__chat_text_behind_message(format, role), SPECDEC_WHOLE_STRING, 0);
 }
 
 /* Appends a message with a valid role to a rendered conversation. end: text of the end-of-text token; begun: 1: text
@@ -330,11 +331,11 @@ static void specdec__chat_append_message(const specdec__chat *chat, specdec__byt
     const specdec__bytes text = specdec__chat_trim_message(message, half ? 2 : chat->trim_roles >> role & 1 ? 3 : 0);
 
     if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM)
-        specdec__chat_append(out, specdec__chat_opening(format, begun), SPECDEC_WHOLE_STRING, 0);
-    specdec__chat_append(out, specdec__chat_before(format, role), SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append_text(out, specdec__chat_opening_text(format, begun), SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append_text(out, specdec__chat_text_before_message(format, role), SPECDEC_WHOLE_STRING, 0);
     if (role == SPECDEC_SYSTEM && !begun)
-        specdec__chat_append(out, (const char *)chat->system_prefix.data, chat->system_prefix.size, 0);
-    specdec__chat_append(out, (const char *)text.data, text.size, !message->special);
+        specdec__chat_append_text(out, (const char *)chat->system_prefix.data, chat->system_prefix.size, 0);
+    specdec__chat_append_text(out, (const char *)text.data, text.size, !message->special);
     specdec__chat_append_message_end(format, role, end, out);
 }
 
@@ -369,9 +370,10 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *
         begun |= messages[i].role != SPECDEC_ASSISTANT;
         previous = (int)messages[i].role;
     }
-    specdec__chat_append(out, specdec__chat_format_text(chat->format, SPECDEC__ROW_COLUMN(SPECDEC__CHAT_TURN),
-                                                        SPECDEC__ROW_COLUMN(SPECDEC__CHAT_BEFORE_ASSISTANT)),
-                         SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append_text(out,
+                              specdec__chat_format_text_or_other(chat->format, SPECDEC__ROW_COLUMN(SPECDEC__CHAT_TURN),
+                                                                 SPECDEC__ROW_COLUMN(SPECDEC__CHAT_BEFORE_ASSISTANT)),
+                              SPECDEC_WHOLE_STRING, 0);
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
@@ -462,26 +464,26 @@ static specdec__template_value specdec__chat_messages_value(specdec__template *t
 static void specdec__chat_define_template_names(specdec__template *t, specdec__bytes bos, specdec__bytes eos,
                                                 int generate)
 {
-    specdec__template_define_name(t, specdec__template_string_value("bos_token"),
-                                  specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
-    specdec__template_define_name(t, specdec__template_string_value("eos_token"),
-                                  specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
-    specdec__template_define_name(t, specdec__template_string_value("add_generation_prompt"),
-                                  specdec__template_bool_value(generate));
+    specdec__template_define_variable(t, specdec__template_string_value("bos_token"),
+                                      specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
+    specdec__template_define_variable(t, specdec__template_string_value("eos_token"),
+                                      specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
+    specdec__template_define_variable(t, specdec__template_string_value("add_generation_prompt"),
+                                      specdec__template_bool_value(generate));
 }
 
 /* Compiles and runs a chat template for `count` messages; the text that it writes is in w->output. */
 static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos,
                                        specdec__bytes eos, const specdec_message *messages, int count)
 {
-    specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->output_marks,
-                            sizeof w->output);
+    specdec__template_init(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->output_marks,
+                           sizeof w->output);
     w->running_template.local_time = w->local_time;
     specdec__chat_define_template_names(&w->running_template, bos, eos, 1);
-    specdec__template_define_name(&w->running_template, specdec__template_string_value("tools"),
-                                  specdec__template_none_value());
-    specdec__template_define_name(&w->running_template, specdec__template_string_value("messages"),
-                                  specdec__chat_messages_value(&w->running_template, messages, count));
+    specdec__template_define_variable(&w->running_template, specdec__template_string_value("tools"),
+                                      specdec__template_none_value());
+    specdec__template_define_variable(&w->running_template, specdec__template_string_value("messages"),
+                                      specdec__chat_messages_value(&w->running_template, messages, count));
     specdec__template_render(&w->running_template);
 }
 
@@ -508,7 +510,7 @@ static specdec__bytes specdec__chat_template_output(specdec__chat_work *w, specd
 
 /* Copies bytes of the template's output to w->found->kept_text, from its offset `at` on. Returns the copy; data NULL:
    no room; empty bytes have data. */
-static specdec__bytes specdec__chat_copy_output(specdec__chat_work *w, size_t at, const unsigned char *data,
+static specdec__bytes specdec__chat_keep_output(specdec__chat_work *w, size_t at, const unsigned char *data,
                                                 size_t size)
 {
     specdec__bytes out = {NULL, 0};
@@ -526,7 +528,7 @@ static specdec__bytes specdec__chat_copy_output(specdec__chat_work *w, size_t at
 static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
                                              const specdec_message *system)
 {
-    const size_t head = specdec__chat_system_offset(chat->format);
+    const size_t head = specdec__chat_offset_of_system_text(chat->format);
     specdec__template_value in = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, written.data, written.size),
                             what;
     size_t at;
@@ -535,7 +537,7 @@ static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__cha
     at = specdec__template_find_string(&in, 0, &what);
     chat->system_prefix = specdec__template_as_bytes(NULL, 0);
     if (at < written.size && at > head)
-        chat->system_prefix = specdec__chat_copy_output(w, 0, written.data + head, at - head);
+        chat->system_prefix = specdec__chat_keep_output(w, 0, written.data + head, at - head);
 }
 
 /* Finds the system message that a template writes for a conversation without one, and stores it as
@@ -543,7 +545,7 @@ static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__cha
 static int specdec__chat_find_default_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
                                              specdec__bytes written, const specdec_message *messages, int count)
 {
-    const size_t head = specdec__chat_system_offset(chat->format) +
+    const size_t head = specdec__chat_offset_of_system_text(chat->format) +
                         chat->system_prefix.size;
     specdec__chat_text out;
 
@@ -556,7 +558,7 @@ static int specdec__chat_find_default_system(specdec__chat_work *w, specdec__cha
     if (specdec__chat_render(chat, end, 0, messages, count, &out, NULL) || out.needed > written.size ||
         head > out.needed)
         return 0;
-    chat->default_system = specdec__chat_copy_output(w, chat->system_prefix.size, written.data + head,
+    chat->default_system = specdec__chat_keep_output(w, chat->system_prefix.size, written.data + head,
                                                      written.size - out.needed);
     return chat->default_system.data && specdec__chat_format_matches_template(w, chat, end, written, messages, count);
 }
@@ -670,7 +672,7 @@ static SPECDEC__UNUSED void specdec__chat_recognise_template(specdec__chat_work 
         chat->failed = "it writes what no known format does";
     if (chat->format)
         return;
-    chat->culprit = specdec__chat_copy_output(w, 0, chat->culprit.data,
+    chat->culprit = specdec__chat_keep_output(w, 0, chat->culprit.data,
                                               chat->culprit.size < 64 ? chat->culprit.size : 64);
     w->local_time = 0;
     specdec__chat_run_template(w, text, bos, specdec__chat_token_text(v, v->eos), question, 1);
@@ -685,7 +687,7 @@ static const char specdec__chat_placeholder[] = "\xe2\x80\xa2specdec-answer\xe2\
 
 /* Returns the bytes of memory that specdec__chat_render_by_template needs, for a template of `text` bytes and messages
    of `conversation` bytes. */
-static SPECDEC__UNUSED size_t specdec__chat_template_memory(size_t text, size_t conversation)
+static SPECDEC__UNUSED size_t specdec__chat_template_memory_bytes(size_t text, size_t conversation)
 {
     return specdec__size_add(sizeof(specdec__template) + specdec__template_memory_needed(text) + SPECDEC__CACHE_LINE,
                              specdec__size_multiply(conversation, 13));
@@ -732,7 +734,7 @@ static void specdec__chat_drop_before_placeholder(specdec__bytes end, specdec__c
 
 /* Renders messages by the model's chat template, with the beginning of the model's turn. begun: 1: the conversation has
    earlier messages. last: token that ended the previous answer; -1: no such token, or the conversation begins. memory:
-   (bytes) see specdec__chat_template_memory. Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
+   (bytes) see specdec__chat_template_memory_bytes. Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
 specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
                                  const specdec_message *messages, int count, void *memory, size_t bytes, int64_t now,
@@ -754,16 +756,16 @@ specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, i
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
     if (bytes < used)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
-    specdec__template_begin(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->marks, out->size);
+    specdec__template_init(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->marks, out->size);
     t->local_time = now;
     specdec__chat_define_template_names(t, specdec__chat_token_text(v, v->bos), specdec__chat_token_text(v, v->eos), 1);
-    specdec__template_define_name(t, specdec__template_string_value("tools"), specdec__template_none_value());
+    specdec__template_define_variable(t, specdec__template_string_value("tools"), specdec__template_none_value());
     list = specdec__chat_messages_value(t, messages, count);
     if (begun) {
         earlier = specdec__chat_messages_value(t, before, 2);
         list = specdec__template_add(t, &earlier, &list);
     }
-    specdec__template_define_name(t, specdec__template_string_value("messages"), list);
+    specdec__template_define_variable(t, specdec__template_string_value("messages"), list);
     specdec__template_render(t);
     if (t->failed)
         return specdec__chat_template_error(t, error);
@@ -794,7 +796,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose_format(specdec__chat 
         chat->writes_bos = own && own->writes_bos;
         chat->thoughts = own ? own->thoughts : NULL;
     }
-    missing = chat->format ? specdec__chat_missing_token(chat->format, v) : NULL;
+    missing = chat->format ? specdec__chat_find_missing_token_text(chat->format, v) : NULL;
     if (missing && name)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "chat format \"%s\" needs %s, which is no token of this vocabulary", name, missing);

@@ -85,14 +85,14 @@ static specdec_text specdec__request_read_string(specdec__request *r, size_t nod
 }
 
 /* Returns the value at a JSON node as it is spelled in the request. */
-static specdec_text specdec__request_raw_text(const specdec__request *r, size_t node)
+static specdec_text specdec__request_value_text(const specdec__request *r, size_t node)
 {
     specdec_text text = {NULL, 0};
     specdec__bytes raw;
 
     if (!node)
         return text;
-    raw = specdec__json_raw_text(&r->json, node);
+    raw = specdec__json_value_text(&r->json, node);
     text.bytes = (const char *)raw.data;
     text.length = raw.size;
     return text;
@@ -155,7 +155,7 @@ static void specdec__request_read_calls(specdec__request *r, size_t node, specde
                                                    "the id of a call is no text");
         calls[i].name = specdec__request_read_string(r, name, "the name of a call is no text");
         calls[i].arguments = arguments && nodes[arguments].kind == SPECDEC__JSON_OBJECT
-                                 ? specdec__request_raw_text(r, arguments)
+                                 ? specdec__request_value_text(r, arguments)
                                  : specdec__request_read_string(r, arguments, "the arguments of a call are no text");
     }
     message->calls = calls;
@@ -225,8 +225,8 @@ static void specdec__request_read_members(specdec__request *r, specdec_chat_inpu
     input->messages = messages;
     input->count = (int)r->json.nodes[list].count;
     r->message = -1;
-    input->tools = specdec__request_raw_text(r, specdec__request_find_member(r, 0, "tools"));
-    input->arguments = specdec__request_raw_text(r, specdec__request_find_member(r, 0, "chat_template_kwargs"));
+    input->tools = specdec__request_value_text(r, specdec__request_find_member(r, 0, "tools"));
+    input->arguments = specdec__request_value_text(r, specdec__request_find_member(r, 0, "chat_template_kwargs"));
     input->continues = continues && r->json.nodes[continues].kind == SPECDEC__JSON_TRUE;
     specdec__request_read_tool_choice(r, specdec__request_find_member(r, 0, "tool_choice"), input);
 }
@@ -258,7 +258,7 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *tex
 /* ---- Checking a conversation. */
 
 /* Is a text absent, or JSON whose value is of a kind (SPECDEC__JSON_...)? */
-static int specdec__conversation_check_json(specdec_text text, int kind)
+static int specdec__conversation_is_json_of_kind(specdec_text text, int kind)
 {
     const specdec__bytes bytes = specdec__conversation_text_bytes(text);
     specdec__json_node node;
@@ -297,8 +297,8 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check_input(const sp
             else
                 all = specdec__size_add(all, specdec__conversation_text_bytes(m->calls[k].arguments).size);
     }
-    if (!specdec__conversation_check_json(input->tools, SPECDEC__JSON_ARRAY) ||
-        !specdec__conversation_check_json(input->arguments, SPECDEC__JSON_OBJECT))
+    if (!specdec__conversation_is_json_of_kind(input->tools, SPECDEC__JSON_ARRAY) ||
+        !specdec__conversation_is_json_of_kind(input->arguments, SPECDEC__JSON_OBJECT))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "tools are no JSON array, or the template's arguments no JSON object");
     if (all > most)
@@ -316,7 +316,7 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check_input(const sp
 enum {
     SPECDEC__CONVERSATION_EMPTY_CONTENT = 1,
     SPECDEC__CONVERSATION_TEXT_ARGUMENTS = 2,
-    SPECDEC__CONVERSATION_WAYS = 4
+    SPECDEC__CONVERSATION_PRESENTATIONS = 4
 };
 
 /* A dict of a template that is being filled. */
@@ -342,10 +342,10 @@ static specdec__template_value specdec__conversation_string_value(specdec__templ
     return specdec__template_marked_string(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
 }
 
-/* Returns the arguments of a tool call as a template's value: a dict if they are JSON, unless `way` has the bit
-   TEXT_ARGUMENTS. */
+/* Returns the arguments of a tool call as a template's value: a dict if they are JSON, unless `presentation` has the
+   bit TEXT_ARGUMENTS. */
 static specdec__template_value specdec__conversation_arguments_value(specdec__template *t, specdec_text arguments,
-                                                                     int way)
+                                                                     int presentation)
 {
     specdec__bytes bytes = specdec__conversation_text_bytes(arguments);
     specdec__json j;
@@ -355,14 +355,15 @@ static specdec__template_value specdec__conversation_arguments_value(specdec__te
         bytes = specdec__template_as_bytes("{}", 2);
     j.text = bytes.data;
     j.size = bytes.size;
-    if (!(way & SPECDEC__CONVERSATION_TEXT_ARGUMENTS) && specdec__json_parse(&j))
+    if (!(presentation & SPECDEC__CONVERSATION_TEXT_ARGUMENTS) && specdec__json_parse(&j))
         return specdec__template_read_json(t, bytes);
     return specdec__template_marked_string(t, bytes.data, bytes.size);
 }
 
-/* Returns the tool calls of a message as a template's value: a list of dicts. way: see SPECDEC__CONVERSATION_WAYS. */
+/* Returns the tool calls of a message as a template's value: a list of dicts. presentation: see
+   SPECDEC__CONVERSATION_PRESENTATIONS. */
 static specdec__template_value specdec__conversation_calls_value(specdec__template *t,
-                                                                 const specdec_chat_message *message, int way)
+                                                                 const specdec_chat_message *message, int presentation)
 {
     specdec__template_value *list = specdec__template_new_list(t, (size_t)message->call_count);
     specdec__dict call, function;
@@ -380,7 +381,7 @@ static specdec__template_value specdec__conversation_calls_value(specdec__templa
         specdec__conversation_add_dict_member(&call, "type", specdec__template_string_value("function"));
         specdec__conversation_add_dict_member(&function, "name", specdec__conversation_string_value(t, of->name));
         specdec__conversation_add_dict_member(&function, "arguments",
-                                              specdec__conversation_arguments_value(t, of->arguments, way));
+                                              specdec__conversation_arguments_value(t, of->arguments, presentation));
         specdec__conversation_add_dict_member(
             &call, "function", specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, function.items, function.count));
         list[i] = specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, call.items, call.count);
@@ -388,11 +389,13 @@ static specdec__template_value specdec__conversation_calls_value(specdec__templa
     return specdec__template_list_value(list, list ? (size_t)message->call_count : 0);
 }
 
-/* Returns a message of the conversation as a template's value: a dict. way: see SPECDEC__CONVERSATION_WAYS. */
+/* Returns a message of the conversation as a template's value: a dict. presentation: see
+   SPECDEC__CONVERSATION_PRESENTATIONS. */
 static specdec__template_value specdec__conversation_message_value(specdec__template *t,
-                                                                   const specdec_chat_message *message, int way)
+                                                                   const specdec_chat_message *message,
+                                                                   int presentation)
 {
-    const char *known = specdec__template_known_role(message->role, strlen(message->role));
+    const char *known = specdec__template_constant_of_role(message->role, strlen(message->role));
     specdec__dict m;
 
     memset(&m, 0, sizeof m);
@@ -402,14 +405,15 @@ static specdec__template_value specdec__conversation_message_value(specdec__temp
         known ? specdec__template_string_value(known)
               : specdec__template_marked_string(t, message->role, strlen(message->role)));
     specdec__conversation_add_dict_member(&m, "content",
-                                          message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY_CONTENT
+                                          message->content.bytes || presentation & SPECDEC__CONVERSATION_EMPTY_CONTENT
                                               ? specdec__conversation_string_value(t, message->content)
                                               : specdec__template_none_value());
     if (message->thoughts.bytes)
         specdec__conversation_add_dict_member(&m, "reasoning_content",
                                               specdec__conversation_string_value(t, message->thoughts));
     if (message->call_count)
-        specdec__conversation_add_dict_member(&m, "tool_calls", specdec__conversation_calls_value(t, message, way));
+        specdec__conversation_add_dict_member(&m, "tool_calls",
+                                              specdec__conversation_calls_value(t, message, presentation));
     if (message->call_id.bytes)
         specdec__conversation_add_dict_member(&m, "tool_call_id",
                                               specdec__conversation_string_value(t, message->call_id));
@@ -418,29 +422,29 @@ static specdec__template_value specdec__conversation_message_value(specdec__temp
     return specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
 }
 
-/* Defines the names of a chat template's input: the first `count` messages, tools, documents and other variables. way:
-   see SPECDEC__CONVERSATION_WAYS. */
+/* Defines the names of a chat template's input: the first `count` messages, tools, documents and other variables.
+   presentation: see SPECDEC__CONVERSATION_PRESENTATIONS. */
 static void specdec__conversation_define_template_names(specdec__template *t, const specdec_chat_input *input,
-                                                        int count, int way)
+                                                        int count, int presentation)
 {
     specdec__template_value *list = specdec__template_new_list(t, (size_t)count), arguments, tools;
     int i;
 
     for (i = 0; list && i < count && !t->failed; i++)
-        list[i] = specdec__conversation_message_value(t, &input->messages[i], way);
-    specdec__template_define_name(t, specdec__template_string_value("messages"),
-                                  specdec__template_list_value(list, list ? (size_t)count : 0));
+        list[i] = specdec__conversation_message_value(t, &input->messages[i], presentation);
+    specdec__template_define_variable(t, specdec__template_string_value("messages"),
+                                      specdec__template_list_value(list, list ? (size_t)count : 0));
     tools = specdec__template_none_value();
     if (input->tool_choice != SPECDEC_TOOLS_NONE)
         tools = specdec__template_read_json(t, specdec__conversation_text_bytes(input->tools));
     if (tools.kind == SPECDEC__TEMPLATE_LIST && !tools.size)
         tools = specdec__template_none_value();
-    specdec__template_define_name(t, specdec__template_string_value("tools"), tools);
+    specdec__template_define_variable(t, specdec__template_string_value("tools"), tools);
     arguments = specdec__template_read_json(t, specdec__conversation_text_bytes(input->arguments));
     if (arguments.kind == SPECDEC__TEMPLATE_DICT)
         for (i = 0; i < (int)arguments.size; i++)
-            specdec__template_define_name(t, specdec__template_list_items(&arguments)[2 * i],
-                                          specdec__template_list_items(&arguments)[2 * i + 1]);
+            specdec__template_define_variable(t, specdec__template_list_items(&arguments)[2 * i],
+                                              specdec__template_list_items(&arguments)[2 * i + 1]);
 }
 
 /* Removes the text that the template wrote behind the content of the last message, so that the model continues that
@@ -490,16 +494,16 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
     const size_t used = (sizeof(specdec__template) + 7) & ~(size_t)7;
     specdec__template *t = (specdec__template *)(void *)w->memory;
     specdec_result result = SPECDEC_OK;
-    int way;
+    int presentation;
 
     if (w->memory_bytes < used)
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
-    for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
-        specdec__template_begin(t, w->text, w->memory + used, w->memory_bytes - used, out->text, out->marks, out->size);
+    for (presentation = 0; presentation < SPECDEC__CONVERSATION_PRESENTATIONS; presentation++) {
+        specdec__template_init(t, w->text, w->memory + used, w->memory_bytes - used, out->text, out->marks, out->size);
         t->local_time = w->local_time;
         specdec__chat_define_template_names(t, specdec__chat_token_text(w->vocab, w->vocab->bos),
                                             specdec__chat_token_text(w->vocab, w->vocab->eos), !open);
-        specdec__conversation_define_template_names(t, input, count, way);
+        specdec__conversation_define_template_names(t, input, count, presentation);
         specdec__template_render(t);
         if (!t->failed)
             break;
@@ -523,7 +527,7 @@ static const char specdec__conversation_sample_question[] = "specdec-question",
                   specdec__conversation_sample_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
 
 /* Returns the offset behind the last occurrence of a word in a text; 0: it does not occur. */
-static size_t specdec__conversation_end_of_last_match(specdec__bytes text, const char *word)
+static size_t specdec__conversation_offset_behind_last_match(specdec__bytes text, const char *word)
 {
     const size_t size = strlen(word);
     size_t at = text.size >= size ? text.size - size + 1 : 0;
@@ -544,14 +548,15 @@ static int specdec__conversation_row_parses_call(const specdec__calls *row, cons
     specdec_part part;
 
     if (row->flags & SPECDEC__CALLS_BARE) {
-        const size_t at = specdec__conversation_end_of_last_match(specdec__template_as_bytes(text, size), "{\"name\":");
+        const size_t at = specdec__conversation_offset_behind_last_match(specdec__template_as_bytes(text, size),
+                                                                         "{\"name\":");
 
         if (!at)
             return 0;
         text += at - 8;
         size -= at - 8;
     }
-    if (section && !specdec__conversation_end_of_last_match(specdec__template_as_bytes(text, size), section))
+    if (section && !specdec__conversation_offset_behind_last_match(specdec__template_as_bytes(text, size), section))
         return 0;
     specdec__answer_begin_splitter(&s, row, NULL, 0);
     specdec__answer_push_bytes(&s, text, size);
@@ -571,12 +576,12 @@ static int specdec__conversation_row_parses_call(const specdec__calls *row, cons
 /* Does a text contain a mark? 0 for NULL. */
 static int specdec__conversation_contains_mark(specdec__bytes text, const char *mark)
 {
-    return mark && specdec__conversation_end_of_last_match(text, mark) > 0;
+    return mark && specdec__conversation_offset_behind_last_match(text, mark) > 0;
 }
 
 /* Returns the first row of specdec__call_table whose marks occur in the template's text, for templates that write no
    calls; else a row whose mark is a token of the vocabulary; NULL: no row fits. */
-static const specdec__calls *specdec__conversation_find_calls_row(specdec__bytes text, const specdec__vocab *v)
+static const specdec__calls *specdec__conversation_find_call_row(specdec__bytes text, const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     size_t k;
@@ -614,7 +619,7 @@ specdec__conversation_find_call_format(specdec__chat_work *w, specdec__bytes tex
     specdec_chat_input input;
     specdec__bytes written;
     size_t i, from;
-    int way, writes = 0;
+    int presentation, writes = 0;
 
     memset(messages, 0, sizeof messages);
     memset(&call, 0, sizeof call);
@@ -633,25 +638,26 @@ specdec__conversation_find_call_format(specdec__chat_work *w, specdec__bytes tex
     input.count = 2;
     input.tools.bytes = tools;
     input.tools.length = sizeof tools - 1;
-    for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
-        specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->output_marks,
-                                sizeof w->output);
+    for (presentation = 0; presentation < SPECDEC__CONVERSATION_PRESENTATIONS && !chat->calls; presentation++) {
+        specdec__template_init(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->output_marks,
+                               sizeof w->output);
         w->running_template.local_time = 0;
         specdec__chat_define_template_names(&w->running_template, specdec__chat_token_text(v, v->bos),
                                             specdec__chat_token_text(v, v->eos), 0);
-        specdec__conversation_define_template_names(&w->running_template, &input, 2, way);
+        specdec__conversation_define_template_names(&w->running_template, &input, 2, presentation);
         specdec__template_render(&w->running_template);
         written = specdec__template_as_bytes(w->output, w->running_template.output_bytes);
         from = w->running_template.failed
                    ? 0
-                   : specdec__conversation_end_of_last_match(written, specdec__conversation_sample_question);
-        writes |= from && specdec__conversation_end_of_last_match(written, specdec__conversation_sample_tool) > from;
+                   : specdec__conversation_offset_behind_last_match(written, specdec__conversation_sample_question);
+        writes |= from &&
+                  specdec__conversation_offset_behind_last_match(written, specdec__conversation_sample_tool) > from;
         for (i = 0; from && !chat->calls && i < SPECDEC__COUNT(specdec__call_table); i++)
             if (specdec__conversation_row_parses_call(&specdec__call_table[i], w->output + from, written.size - from))
                 chat->calls = &specdec__call_table[i];
     }
     if (!chat->calls && !writes && specdec__conversation_contains_mark(text, "tool"))
-        chat->calls = specdec__conversation_find_calls_row(text, v);
+        chat->calls = specdec__conversation_find_call_row(text, v);
     for (i = 0; i < SPECDEC__COUNT(specdec__thought_table) && !chat->thoughts; i++)
         if (specdec__conversation_contains_mark(text, specdec__thought_table[i].close) &&
             (!i || specdec__conversation_contains_mark(text, specdec__thought_table[i].open)))

@@ -9,8 +9,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Converts a token's text to the bytes that it stands for: the inverse of specdec__text_spell_byte. Returns the number
-   of bytes; out may be NULL. model: SPECDEC__VOCAB_SPM to _BPE_OF_CHARACTERS. */
+/* Converts a token's text to the bytes that it stands for: the inverse of specdec__text_spell_byte_in_token. Returns
+   the number of bytes; out may be NULL. model: SPECDEC__VOCAB_SPM to _BPE_OF_CHARACTERS. */
 static size_t specdec__text_token_to_bytes(int model, specdec__bytes text, unsigned char *out)
 {
     size_t at = 0, count = 0;
@@ -40,9 +40,9 @@ static size_t specdec__text_token_to_bytes(int model, specdec__bytes text, unsig
 /* Writes the bytes that a token stands for to out[size]. Unknown and control tokens have none unless show_special is
    set. *needed: number of these bytes, at most v->longest_bytes; if it is above size, out is untouched (BUFFER). Error:
    ARGUMENT for an id outside the vocabulary. */
-static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab *v, int32_t id, int show_special,
-                                                           unsigned char *out, size_t size, size_t *needed,
-                                                           specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__token_write_bytes(const specdec__vocab *v, int32_t id, int show_special,
+                                                                 unsigned char *out, size_t size, size_t *needed,
+                                                                 specdec_error *error)
 {
     specdec__bytes text;
     int type, byte;
@@ -82,12 +82,12 @@ typedef struct specdec__text_decoder {
 } specdec__text_decoder;
 
 /* Initialises a decoder for a text. previous: the token in front of the first one to be decoded; -1: none. */
-static SPECDEC__UNUSED void specdec__text_decoder_begin(specdec__text_decoder *stream, const specdec__vocab *v,
+static SPECDEC__UNUSED void specdec__text_decoder_begin(specdec__text_decoder *decoder, const specdec__vocab *v,
                                                         int32_t previous, int show_special)
 {
-    memset(stream, 0, sizeof *stream);
-    stream->show_special = show_special;
-    stream->drop_space = previous < 0 || (uint32_t)previous >= v->count ||
+    memset(decoder, 0, sizeof *decoder);
+    decoder->show_special = show_special;
+    decoder->drop_space = previous < 0 || (uint32_t)previous >= v->count ||
                          specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous));
 }
 
@@ -103,43 +103,44 @@ static size_t specdec__text_incomplete_bytes(const unsigned char *text, size_t l
 }
 
 /* Decodes a token: writes *written bytes of text to out, for which v->longest_bytes + 3 bytes of room are always
-   enough. Bytes that cannot become valid UTF-8 are written as they are. Errors as specdec__token_bytes; a failed call
-   changes nothing. */
-static SPECDEC__UNUSED specdec_result specdec__text_decoder_push(specdec__text_decoder *stream, const specdec__vocab *v,
-                                                                 int32_t id, unsigned char *out, size_t size,
-                                                                 size_t *written, specdec_error *error)
+   enough. Bytes that cannot become valid UTF-8 are written as they are. Errors as specdec__token_write_bytes; a failed
+   call changes nothing. */
+static SPECDEC__UNUSED specdec_result specdec__text_decoder_push(specdec__text_decoder *decoder,
+                                                                 const specdec__vocab *v, int32_t id,
+                                                                 unsigned char *out, size_t size, size_t *written,
+                                                                 specdec_error *error)
 {
-    size_t held = (size_t)stream->held_count, count, incomplete;
+    size_t held = (size_t)decoder->held_count, count, incomplete;
     specdec_result result;
     int type;
 
     *written = 0;
     if (size < held)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are ready, there is room for %zu", held, size);
-    result = specdec__token_bytes(v, id, stream->show_special, out + held, size - held, &count, error);
+    result = specdec__token_write_bytes(v, id, decoder->show_special, out + held, size - held, &count, error);
     if (result)
         return result;
     type = specdec__vocab_token_type(v, (uint32_t)id);
-    if (stream->drop_space && !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && count && out[held] == ' ' &&
+    if (decoder->drop_space && !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && count && out[held] == ' ' &&
         !specdec__vocab_type_is_special(type) && type != SPECDEC__TOKEN_BYTE)
         memmove(out + held, out + held + 1, --count);
-    stream->drop_space = specdec__vocab_type_is_special(type);
-    memcpy(out, stream->held, held);
+    decoder->drop_space = specdec__vocab_type_is_special(type);
+    memcpy(out, decoder->held, held);
     count += held;
     incomplete = specdec__text_incomplete_bytes(out, count);
-    memcpy(stream->held, out + count - incomplete, incomplete);
-    stream->held_count = (int)incomplete;
+    memcpy(decoder->held, out + count - incomplete, incomplete);
+    decoder->held_count = (int)incomplete;
     *written = count - incomplete;
     return SPECDEC_OK;
 }
 
 /* Writes the bytes that the decoder still holds back, at most 3, to out. Returns their number. */
-static SPECDEC__UNUSED size_t specdec__text_decoder_end(specdec__text_decoder *stream, unsigned char out[3])
+static SPECDEC__UNUSED size_t specdec__text_decoder_end(specdec__text_decoder *decoder, unsigned char out[3])
 {
-    size_t count = (size_t)stream->held_count;
+    size_t count = (size_t)decoder->held_count;
 
-    memcpy(out, stream->held, count);
-    stream->held_count = 0;
+    memcpy(out, decoder->held, count);
+    decoder->held_count = 0;
     return count;
 }
 

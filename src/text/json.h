@@ -222,7 +222,7 @@ static int specdec__json_parse_value(specdec__json *j, size_t at, specdec__json_
 
 /* An array or object whose closing bracket has not been parsed yet. */
 typedef struct specdec__json_open {
-    uint32_t node, count; /* index of its node; items or members so far */
+    uint32_t node, count; /* index of the array's or object's node; its items or members so far */
     int object;           /* 1: an object, 0: an array */
 } specdec__json_open;
 
@@ -332,7 +332,7 @@ static SPECDEC__UNUSED int specdec__json_parse(specdec__json *j)
 /* ---- Reading values. */
 
 /* Returns the bytes of a value as the JSON text spells it; a string's with its quotes and escapes. */
-static SPECDEC__UNUSED specdec__bytes specdec__json_raw_text(const specdec__json *j, size_t node)
+static SPECDEC__UNUSED specdec__bytes specdec__json_value_text(const specdec__json *j, size_t node)
 {
     specdec__bytes out;
 
@@ -345,7 +345,7 @@ static SPECDEC__UNUSED specdec__bytes specdec__json_raw_text(const specdec__json
    zero. Returns the number of all its bytes. */
 static SPECDEC__UNUSED size_t specdec__json_string_value(const specdec__json *j, size_t node, char *out, size_t room)
 {
-    const specdec__bytes raw = specdec__json_raw_text(j, node);
+    const specdec__bytes raw = specdec__json_value_text(j, node);
     const unsigned char *at = raw.data + 1, *const end = raw.data + raw.size - 1;
     size_t size = 0, i;
 
@@ -366,7 +366,7 @@ static SPECDEC__UNUSED size_t specdec__json_string_value(const specdec__json *j,
 static SPECDEC__UNUSED int specdec__json_string_equals(const specdec__json *j, size_t node, const char *text,
                                                        size_t size)
 {
-    const specdec__bytes raw = specdec__json_raw_text(j, node);
+    const specdec__bytes raw = specdec__json_value_text(j, node);
     const unsigned char *at = raw.data + 1, *const end = raw.data + raw.size - 1;
 
     if (j->nodes[node].kind != SPECDEC__JSON_STRING)
@@ -446,7 +446,7 @@ static SPECDEC__UNUSED int specdec__json_read_integer(const specdec__json *j, si
 
     if (j->nodes[node].kind != SPECDEC__JSON_NUMBER)
         return 0;
-    if (!specdec__json_read_decimal(specdec__json_raw_text(j, node), &digits, &exponent))
+    if (!specdec__json_read_decimal(specdec__json_value_text(j, node), &digits, &exponent))
         return 0;
     for (; digits && exponent < 0 && digits % 10 == 0; exponent++)
         digits /= 10;
@@ -471,7 +471,7 @@ static SPECDEC__UNUSED int specdec__json_read_double(const specdec__json *j, siz
     *out = 0;
     if (j->nodes[node].kind != SPECDEC__JSON_NUMBER)
         return 0;
-    exact = specdec__json_read_decimal(specdec__json_raw_text(j, node), &digits, &exponent);
+    exact = specdec__json_read_decimal(specdec__json_value_text(j, node), &digits, &exponent);
     for (; digits && exponent < 0 && digits % 10 == 0; exponent++)
         digits /= 10;
     exponent = digits ? exponent : 0;

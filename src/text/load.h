@@ -76,7 +76,7 @@ static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, con
 }
 
 /* Returns the text of token `id` by a walk over the texts of all tokens before it, as long as there is no index. */
-static specdec__bytes specdec__vocab_find_text(const specdec__vocab *v, uint32_t id)
+static specdec__bytes specdec__vocab_find_text_without_index(const specdec__vocab *v, uint32_t id)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
 
@@ -93,7 +93,7 @@ static const char *specdec__vocab_recognise_pre_tokenizer(const specdec__vocab *
 
     for (i = 0; i < SPECDEC__COUNT(specdec__known_vocabularies); i++)
         if (specdec__known_vocabularies[i].merges == merges && specdec__known_vocabularies[i].id < v->count &&
-            specdec__bytes_are(specdec__vocab_find_text(v, specdec__known_vocabularies[i].id),
+            specdec__bytes_are(specdec__vocab_find_text_without_index(v, specdec__known_vocabularies[i].id),
                                specdec__known_vocabularies[i].text))
             return specdec__known_vocabularies[i].words;
     return NULL;
@@ -133,7 +133,7 @@ static specdec_result specdec__vocab_read_pre_tokenizer(specdec__vocab *v, const
                              (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
                              *specdec__pre_tokenizer_similar_name(words) ? "; near: " : "",
                              specdec__pre_tokenizer_similar_name(words));
-    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->first_word == specdec__text_word_gemma4)
+    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->first_word == specdec__text_word_bytes_gemma4)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %s, of a byte-level BPE",
                              v->pre_tokenizer->name);
     v->add_bos = v->pre_tokenizer->add_bos != 0;
@@ -194,7 +194,8 @@ static const struct {
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
 
 /* Reads the ids of special tokens and the flags of specdec__vocab_id_table. */
-static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+static specdec_result specdec__vocab_read_special_ids(specdec__vocab *v, const specdec__gguf *gguf,
+                                                      specdec_error *error)
 {
     size_t i;
 
@@ -292,13 +293,13 @@ static int specdec__vocab_single_byte_of_text(const specdec__vocab *v, specdec__
 
 /* Walks over the texts of all tokens twice, and sets the fields of v that need no index: marks_present, longest_bytes,
    no_merge_crosses_space, special_count. The first walk finds tokens on which the types of other tokens depend. */
-static void specdec__vocab_scan_texts(specdec__vocab *v)
+static void specdec__vocab_set_fields_from_texts(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_text(specdec__cursor_string(&c));
+        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_token_text(specdec__cursor_string(&c));
 
         v->marks_present |= row ? row->presence : 0;
     }
@@ -317,7 +318,7 @@ static void specdec__vocab_scan_texts(specdec__vocab *v)
 
 /* Returns the mask (size - 1) of a hash table of a power of two of entries that `count` items fill to three quarters at
    most. */
-static uint32_t specdec__vocab_table_mask(uint32_t count)
+static uint32_t specdec__vocab_hash_table_mask(uint32_t count)
 {
     uint32_t size = 16;
 
@@ -329,14 +330,14 @@ static uint32_t specdec__vocab_table_mask(uint32_t count)
 /* Takes the memory of a vocabulary's indexes (text offsets, hash tables, lists of tokens) from an arena. */
 static specdec_result specdec__vocab_reserve_indexes(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
 {
-    v->token_table_mask = specdec__vocab_table_mask(v->count);
+    v->token_table_mask = specdec__vocab_hash_table_mask(v->count);
     v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
     v->end_tokens = SPECDEC__TAKE(arena, int32_t, SPECDEC__VOCAB_MAX_END_TOKENS);
     v->text_offset = SPECDEC__TAKE(arena, uint32_t, v->count);
     v->token_table = SPECDEC__TAKE(arena, uint32_t, v->token_table_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
     if (SPECDEC__VOCAB_IS_BPE(v->model)) {
-        v->merge_table_mask = specdec__vocab_table_mask(v->merge_count);
+        v->merge_table_mask = specdec__vocab_hash_table_mask(v->merge_count);
         v->merges = SPECDEC__TAKE(arena, uint32_t, (size_t)v->merge_count * 2);
         v->merge_table = SPECDEC__TAKE(arena, uint32_t, v->merge_table_mask + 1);
     }
@@ -403,7 +404,7 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
 static void specdec__vocab_add_end_token(specdec__vocab *v, int32_t id)
 {
     const struct specdec__vocab_known_text *row = id < 0 ? NULL
-                                                         : specdec__vocab_find_known_text(
+                                                         : specdec__vocab_find_known_token_text(
                                                                specdec__vocab_token_text(v, (uint32_t)id));
 
     if (id < 0 || specdec__vocab_is_end_token(v, id) || v->end_token_count == SPECDEC__VOCAB_MAX_END_TOKENS ||
@@ -489,12 +490,12 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     v->strips_space = specdec__vocab_is_phi3(gguf);
     result = specdec__vocab_read_pre_tokenizer(v, gguf, error);
     if (!result)
-        result = specdec__vocab_read_ids(v, gguf, error);
+        result = specdec__vocab_read_special_ids(v, gguf, error);
     if (!result)
         result = specdec__vocab_read_arrays(v, gguf, &source, error);
     if (result)
         return result;
-    specdec__vocab_scan_texts(v);
+    specdec__vocab_set_fields_from_texts(v);
     result = specdec__vocab_reserve_indexes(v, arena, error);
     if (result || !arena->base)
         return result;
@@ -550,11 +551,11 @@ static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const
     if (a->model != b->model)
         return SPECDEC__VOCAB_DIFFERENT;
     for (id = 0; id < longer->count; id++) {
-        const specdec__bytes text = specdec__vocab_next_text(longer, &at);
+        const specdec__bytes text = specdec__vocab_next_token_text(longer, &at);
 
         *first_different = id;
         if (id < shared) {
-            const specdec__bytes other = specdec__vocab_next_text(shorter, &other_at);
+            const specdec__bytes other = specdec__vocab_next_token_text(shorter, &other_at);
 
             if (!specdec__bytes_equal(text, (const char *)other.data, other.size))
                 return SPECDEC__VOCAB_DIFFERENT;

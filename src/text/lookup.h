@@ -78,7 +78,7 @@ static int specdec__text_stretch_equals(const specdec__text_stretch *run, size_t
     size_t i, at = 0;
 
     for (i = from; i < from + length; i++) {
-        size_t size = specdec__text_spell_byte(model, specdec__text_stretch_byte(run, i), spelled);
+        size_t size = specdec__text_spell_byte_in_token(model, specdec__text_stretch_byte(run, i), spelled);
 
         if (size > text.size - at || memcmp(text.data + at, spelled, size) != 0)
             return 0;
@@ -99,7 +99,7 @@ static int32_t specdec__vocab_find_token_of_stretch(const specdec__vocab *v, con
     if (length > v->longest_bytes)
         return -1;
     for (i = from; i < from + length; i++) {
-        size_t j, size = specdec__text_spell_byte(v->model, specdec__text_stretch_byte(run, i), spelled);
+        size_t j, size = specdec__text_spell_byte_in_token(v->model, specdec__text_stretch_byte(run, i), spelled);
 
         for (j = 0; j < size; j++)
             hash = specdec__vocab_hash_byte(hash, spelled[j]);

@@ -70,7 +70,7 @@ static uint32_t specdec__text_pair_merge_key(const specdec__text_merger *m, size
 }
 
 /* Returns that one of two offsets whose merge key is lower; of equal keys the left one. */
-SPECDEC__INLINE uint32_t specdec__text_lower_key_offset(const specdec__text_merger *m, uint32_t a, uint32_t b)
+SPECDEC__INLINE uint32_t specdec__text_offset_of_lower_key(const specdec__text_merger *m, uint32_t a, uint32_t b)
 {
     if (m->merge_key[a] != m->merge_key[b])
         return m->merge_key[a] < m->merge_key[b] ? a : b;
@@ -84,7 +84,7 @@ static void specdec__text_update_tournament_block(specdec__text_merger *m, size_
     uint32_t best = (uint32_t)at;
 
     for (end = end < m->stretch.length ? end : m->stretch.length; at < end; at++)
-        best = specdec__text_lower_key_offset(m, best, (uint32_t)at);
+        best = specdec__text_offset_of_lower_key(m, best, (uint32_t)at);
     m->tournament[m->blocks + block] = best;
 }
 
@@ -96,7 +96,8 @@ static void specdec__text_set_merge_key(specdec__text_merger *m, size_t at, uint
     m->merge_key[at] = key;
     specdec__text_update_tournament_block(m, at / SPECDEC__TEXT_MERGE_BLOCK);
     for (node /= 2; node; node /= 2)
-        m->tournament[node] = specdec__text_lower_key_offset(m, m->tournament[2 * node], m->tournament[2 * node + 1]);
+        m->tournament[node] = specdec__text_offset_of_lower_key(m, m->tournament[2 * node],
+                                                                m->tournament[2 * node + 1]);
 }
 
 /* Creates the first symbols of a stretch: bytes for byte-level BPE, else characters. */
@@ -129,7 +130,8 @@ static void specdec__text_create_symbols(specdec__text_merger *m)
     for (node = 0; node < m->blocks; node++)
         specdec__text_update_tournament_block(m, node);
     for (node = m->blocks - 1; node; node--)
-        m->tournament[node] = specdec__text_lower_key_offset(m, m->tournament[2 * node], m->tournament[2 * node + 1]);
+        m->tournament[node] = specdec__text_offset_of_lower_key(m, m->tournament[2 * node],
+                                                                m->tournament[2 * node + 1]);
 }
 
 /* Merges the two neighbouring symbols with the lowest merge key, until no two can be merged. */
@@ -164,7 +166,7 @@ static void specdec__text_append_byte_tokens(const specdec__text_merger *m, size
             spelled[0] = specdec__text_stretch_byte(&m->stretch, i);
             size = SPECDEC__VOCAB_IS_BYTES(m->vocab->model)
                        ? 1
-                       : specdec__text_spell_byte(m->vocab->model, spelled[0], spelled);
+                       : specdec__text_spell_byte_in_token(m->vocab->model, spelled[0], spelled);
             for (j = 0; j < size; j++)
                 if (m->vocab->byte_token[spelled[j]] < 0)
                     known = 0;
@@ -178,7 +180,7 @@ static void specdec__text_append_byte_tokens(const specdec__text_merger *m, size
 }
 
 /* Returns the number of bytes of scratch memory for merging a stretch of n bytes. */
-static size_t specdec__text_merge_scratch(size_t n)
+static size_t specdec__text_merge_scratch_bytes(size_t n)
 {
     return specdec__size_multiply(
         specdec__size_add(specdec__size_multiply(n, 3), (n / SPECDEC__TEXT_MERGE_BLOCK + 1) * 2), sizeof(uint32_t));
@@ -202,10 +204,10 @@ static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, co
             return SPECDEC_OK;
         }
     }
-    if (specdec__text_merge_scratch(n) > scratch_size)
+    if (specdec__text_merge_scratch_bytes(n) > scratch_size)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY,
                              "a word of %zu bytes needs %zu bytes of scratch, %zu are left",
-                             n, specdec__text_merge_scratch(n), scratch_size);
+                             n, specdec__text_merge_scratch_bytes(n), scratch_size);
     m.vocab = v;
     m.stretch = *run;
     m.symbol_bytes = scratch;

@@ -63,7 +63,7 @@ static uint64_t specdec__answer_argument_hash(uint64_t tool, const unsigned char
 }
 
 /* Returns the row of specdec__call_table by which a splitter reads tool calls; NULL: it reads none. */
-static const specdec__calls *specdec__answer_calls_row(const specdec_splitter *s)
+static const specdec__calls *specdec__answer_current_call_row(const specdec_splitter *s)
 {
     return (const specdec__calls *)s->calls;
 }
@@ -207,7 +207,7 @@ static void specdec__answer_begin_call(specdec_splitter *s, int state)
 
 /* Records where the constraint of a call begins: behind the mark (how = 1), or with the object of a call without mark
    (how = 2 + the index of its beginning). */
-static void specdec__answer_mark_constraint_start(specdec_splitter *s, int how)
+static void specdec__answer_record_constraint_start(specdec_splitter *s, int how)
 {
     s->started = how;
     s->since = 0;
@@ -222,10 +222,10 @@ static void specdec__answer_end_call(specdec_splitter *s)
 }
 
 /* Emits the name of the call that was collected; arguments follow. */
-static void specdec__answer_emit_name(specdec_splitter *s)
+static void specdec__answer_emit_call_name(specdec_splitter *s)
 {
     static const char path[] = "functions.";
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const specdec__calls *row = specdec__answer_current_call_row(s);
     int from = 0, end = s->noted;
 
     while (end && specdec__answer_is_space((unsigned char)s->note[end - 1]))
@@ -300,13 +300,13 @@ static int specdec__answer_read_quoted_byte(specdec_splitter *s, int c)
 
 /* Returns the role of a call's member by its name, which was collected: 1: name of the call, 2: arguments, 3: an object
    with both, 0: ignored. */
-static int specdec__answer_call_member_role(const specdec_splitter *s)
+static int specdec__answer_role_of_call_member(const specdec_splitter *s)
 {
     static const struct { const char *name; int role; } members[] = {
         {"name", 1}, {"tool_name", 1}, {"function", 3}, {"arguments", 2}, {"parameters", 2}, {"args", 2}};
     size_t i;
 
-    if (specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_KEYED)
+    if (specdec__answer_current_call_row(s)->flags & SPECDEC__CALLS_KEYED)
         return 2;
     for (i = 0; i < SPECDEC__COUNT(members); i++)
         if (strlen(members[i].name) == (size_t)s->noted && memcmp(members[i].name, s->note, (size_t)s->noted) == 0)
@@ -369,14 +369,14 @@ static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
         specdec__answer_collect_byte(s, c);
     } else if (s->phase == 1 && c == '"') {
         s->phase = 2;
-        if (specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_KEYED)
+        if (specdec__answer_current_call_row(s)->flags & SPECDEC__CALLS_KEYED)
             specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
     } else if (s->phase == 1) {
         s->flags = c == '\\' ? SPECDEC__ANSWER_AFTER_BACKSLASH : 0;
         if (c != '\\')
             specdec__answer_collect_byte(s, c);
     } else if (s->phase == 2 && c == ':') {
-        s->phase = 3 + specdec__answer_call_member_role(s);
+        s->phase = 3 + specdec__answer_role_of_call_member(s);
         s->depth = 0;
     } else if (s->phase == 0 && c == '"') {
         s->phase = 1;
@@ -447,7 +447,7 @@ static void specdec__answer_emit_argument_name(specdec_splitter *s)
     for (i = 0; i < size; i++)
         specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
     specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\": ");
-    specdec__answer_enter_state(s, SPECDEC__CALL_TEXT(specdec__answer_calls_row(s), VALUE_BEGIN)
+    specdec__answer_enter_state(s, SPECDEC__CALL_TEXT(specdec__answer_current_call_row(s), VALUE_BEGIN)
                                        ? SPECDEC__ANSWER_VALUE_BEGIN
                                                                              : SPECDEC__ANSWER_VALUE);
     s->flags = SPECDEC__ANSWER_NEEDS_COMMA;
@@ -477,7 +477,7 @@ static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
 
     if (!(s->flags & SPECDEC__ANSWER_VALUE_BEGUN)) {
         s->flags |= SPECDEC__ANSWER_VALUE_BEGUN;
-        if (c == '\n' && specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_LINES)
+        if (c == '\n' && specdec__answer_current_call_row(s)->flags & SPECDEC__CALLS_LINES)
             return;
     }
     if (s->phase == 0) { /* with known schemas, no string begins like an object or list */
@@ -504,7 +504,7 @@ static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
 }
 
 /* Ends an argument's value between marks; one of unknown kind is JSON if it parses as JSON, else a string. */
-static void specdec__answer_end_value(specdec_splitter *s)
+static void specdec__answer_end_argument_value(specdec_splitter *s)
 {
     int i;
 
@@ -586,7 +586,7 @@ static void specdec__answer_read_string_byte(specdec_splitter *s, int c)
 }
 
 /* Reads an opening (open = 1) or closing bracket of arguments in Python's or Gemma's syntax. dict = 1: of a dict. */
-static void specdec__answer_read_bracket(specdec_splitter *s, int open, int dict)
+static void specdec__answer_read_literal_bracket(specdec_splitter *s, int open, int dict)
 {
     if (open) {
         specdec__answer_emit_comma(s);
@@ -609,7 +609,7 @@ static void specdec__answer_read_bracket(specdec_splitter *s, int open, int dict
 /* Reads a byte of arguments in Python's or Gemma's syntax, outside strings. */
 static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
 {
-    const int python = specdec__answer_calls_row(s)->form == SPECDEC__CALLS_PYTHON;
+    const int python = specdec__answer_current_call_row(s)->form == SPECDEC__CALLS_PYTHON;
     const int member = s->flags & SPECDEC__ANSWER_MEMBER_NAME;
 
     if (python && (c == '"' || c == '\'')) {
@@ -625,10 +625,10 @@ static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
         specdec__answer_emit_literal_word(s);
         s->flags |= SPECDEC__ANSWER_NEEDS_COMMA | (s->stack >> s->depth & 1 ? SPECDEC__ANSWER_MEMBER_NAME : 0);
     } else if (c == '[' || c == '{' || (c == '(' && python)) {
-        specdec__answer_read_bracket(s, 1, c == '{');
+        specdec__answer_read_literal_bracket(s, 1, c == '{');
     } else if (c == ']' || c == '}' || (c == ')' && python)) {
         specdec__answer_emit_literal_word(s);
-        specdec__answer_read_bracket(s, 0, 0);
+        specdec__answer_read_literal_bracket(s, 0, 0);
     } else if (!specdec__answer_is_space(c)) {
         if (s->noted == SPECDEC__ANSWER_ARGUMENT_NAME_MOST && !member && /* a long number is handed out in parts */
             (s->flags & SPECDEC__ANSWER_VALUE_BEGUN || specdec__answer_collected_begins_json(s))) {
@@ -645,7 +645,7 @@ static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
 
 /* Returns the value behind a word of a Harmony message's header, up to a space or the next mark, and its number of
    bytes in *size; NULL: the word is absent. */
-static const char *specdec__answer_message_header_value(const specdec_splitter *s, const char *word, int *size)
+static const char *specdec__answer_harmony_header_value(const specdec_splitter *s, const char *word, int *size)
 {
     const int length = (int)strlen(word);
     int i;
@@ -661,11 +661,11 @@ static const char *specdec__answer_message_header_value(const specdec_splitter *
 }
 
 /* Decides by the header of a Harmony message, which has ended, what the message is: content, a thought or a call. */
-static void specdec__answer_end_message_header(specdec_splitter *s)
+static void specdec__answer_end_harmony_header(specdec_splitter *s)
 {
     int size = 0, channel_size = 0;
-    const char *to = specdec__answer_message_header_value(s, "to=functions.", &size);
-    const char *channel = specdec__answer_message_header_value(s, "<|channel|>", &channel_size);
+    const char *to = specdec__answer_harmony_header_value(s, "to=functions.", &size);
+    const char *channel = specdec__answer_harmony_header_value(s, "<|channel|>", &channel_size);
     const int thought = channel && channel_size == 8 && memcmp(channel, "analysis", 8) == 0;
 
     s->flags = 0;
@@ -710,7 +710,7 @@ static int specdec__answer_holds_only_space(const specdec_splitter *s)
 /* Enters the splitter's state behind a mark that begins a call or, if section = 1, all calls of the answer. */
 static void specdec__answer_enter_state_behind_mark(specdec_splitter *s, int section)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const specdec__calls *row = specdec__answer_current_call_row(s);
 
     if (section)
         specdec__answer_enter_state(s, SPECDEC__ANSWER_BETWEEN);
@@ -719,7 +719,7 @@ static void specdec__answer_enter_state_behind_mark(specdec_splitter *s, int sec
     else
         specdec__answer_begin_call(s, SPECDEC__ANSWER_NAME);
     if (!section)
-        specdec__answer_mark_constraint_start(s, 1);
+        specdec__answer_record_constraint_start(s, 1);
     s->flags = 0;
 }
 
@@ -728,9 +728,9 @@ static const char *const specdec__answer_unmarked_call_beginnings[] = {
     "{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
 
 /* Reads content or a thought from the held bytes, and looks for marks in it. */
-static void specdec__answer_read_text(specdec_splitter *s)
+static void specdec__answer_read_content_or_thought(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const specdec__calls *row = specdec__answer_current_call_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
     const int inside = s->flags & SPECDEC__ANSWER_IN_THOUGHT,
               bare = row && row->flags & SPECDEC__CALLS_BARE && s->flags & SPECDEC__ANSWER_ONLY_SPACE;
@@ -767,7 +767,7 @@ static void specdec__answer_read_text(specdec_splitter *s)
         } else {
             memcpy(begun, marks[found], strlen(marks[found]) + 1);
             specdec__answer_begin_call(s, SPECDEC__ANSWER_OBJECT);
-            specdec__answer_mark_constraint_start(s, found - 6);
+            specdec__answer_record_constraint_start(s, found - 6);
             s->stack = 0;
             for (i = 1; begun[i]; i++)
                 specdec__answer_read_object_byte(s, (unsigned char)begun[i]);
@@ -779,7 +779,7 @@ static void specdec__answer_read_text(specdec_splitter *s)
    content. */
 static void specdec__answer_read_between_calls(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const specdec__calls *row = specdec__answer_current_call_row(s);
     const int list = row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON;
     const char *marks[4];
     int found, c;
@@ -807,14 +807,14 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
             specdec__answer_remove_first_held_byte(s);
         } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
             if (!s->started) { /* the next object of a list */
-                specdec__answer_mark_constraint_start(s, 1);
+                specdec__answer_record_constraint_start(s, 1);
                 s->since = 1;
             }
             specdec__answer_begin_call(s, SPECDEC__ANSWER_OBJECT);
             s->stack = 0;
         } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || ((c | 32) >= 'a' && (c | 32) <= 'z'))) {
             if (!s->started) {
-                specdec__answer_mark_constraint_start(s, 1);
+                specdec__answer_record_constraint_start(s, 1);
                 s->since = 1;
             }
             specdec__answer_begin_call(s, SPECDEC__ANSWER_NAME);
@@ -823,7 +823,7 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
             s->state = SPECDEC__ANSWER_TEXT;
             s->flags = SPECDEC__ANSWER_SKIP_SPACE;
             s->started = 0;
-            specdec__answer_read_text(s);
+            specdec__answer_read_content_or_thought(s);
         }
     }
 }
@@ -846,9 +846,9 @@ static void specdec__answer_turn_call_into_text(specdec_splitter *s)
 }
 
 /* Reads the name of a call, up to the mark behind it, from the held bytes. */
-static void specdec__answer_read_name(specdec_splitter *s)
+static void specdec__answer_read_call_name(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const specdec__calls *row = specdec__answer_current_call_row(s);
     const char *marks[2];
     int found, c;
 
@@ -863,7 +863,7 @@ static void specdec__answer_read_name(specdec_splitter *s)
         if (!*marks[0] && s->noted && (specdec__answer_is_space(c) || c == '<')) {
             char next = (char)c;
 
-            specdec__answer_emit_name(s);
+            specdec__answer_emit_call_name(s);
             s->hold[0] = next;
             s->held = 1;
             return;
@@ -874,7 +874,7 @@ static void specdec__answer_read_name(specdec_splitter *s)
         if (found == 0 && !s->noted) {
             specdec__answer_turn_call_into_text(s);
         } else if (found == 0) {
-            specdec__answer_emit_name(s);
+            specdec__answer_emit_call_name(s);
         } else if (found == 1) {
             s->held = s->noted = 0;
         } else if (!specdec__answer_collect_byte(s, specdec__answer_remove_first_held_byte(s))) {
@@ -890,7 +890,7 @@ static void specdec__answer_read_name(specdec_splitter *s)
 /* Reads names and values of arguments, and the marks around them, from the held bytes. */
 static void specdec__answer_read_argument_pairs(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const specdec__calls *row = specdec__answer_current_call_row(s);
     const char *marks[2];
     char line[48];
     int found, space = s->state == SPECDEC__ANSWER_PAIRS || s->state == SPECDEC__ANSWER_VALUE_BEGIN;
@@ -930,7 +930,7 @@ static void specdec__answer_read_argument_pairs(specdec_splitter *s)
         } else if (s->state == SPECDEC__ANSWER_VALUE_BEGIN) {
             s->state = SPECDEC__ANSWER_VALUE;
         } else {
-            specdec__answer_end_value(s);
+            specdec__answer_end_argument_value(s);
         }
         return;
     }
@@ -939,7 +939,7 @@ static void specdec__answer_read_argument_pairs(specdec_splitter *s)
 /* Reads arguments in Python's or Gemma's syntax from the held bytes; Gemma's strings stand between marks. */
 static void specdec__answer_read_literal_arguments(specdec_splitter *s)
 {
-    const char *quote = SPECDEC__CALL_TEXT(specdec__answer_calls_row(s), VALUE_BEGIN);
+    const char *quote = SPECDEC__CALL_TEXT(specdec__answer_current_call_row(s), VALUE_BEGIN);
     int fits;
 
     while (s->held && s->state == SPECDEC__ANSWER_LITERAL) {
@@ -980,7 +980,7 @@ static void specdec__answer_read_json_arguments(specdec_splitter *s)
 }
 
 /* Reads headers and texts of Harmony messages (gpt-oss) from the held bytes. */
-static void specdec__answer_read_messages(specdec_splitter *s)
+static void specdec__answer_read_harmony_messages(specdec_splitter *s)
 {
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
@@ -1008,7 +1008,7 @@ static void specdec__answer_read_messages(specdec_splitter *s)
                     specdec__answer_update_string_flags(s, c);
             } else if (specdec__answer_collect_byte(s, c)) {
                 if (s->noted >= 13 && memcmp(s->note + s->noted - 13, "to=functions.", 13) == 0)
-                    specdec__answer_mark_constraint_start(s, 1);
+                    specdec__answer_record_constraint_start(s, 1);
             } else {
                 specdec__answer_emit_bytes(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* the message has no
                                                                                              header */
@@ -1020,7 +1020,7 @@ static void specdec__answer_read_messages(specdec_splitter *s)
         }
         s->held = 0;
         if (!found && s->state == SPECDEC__ANSWER_HEADER) {
-            specdec__answer_end_message_header(s);
+            specdec__answer_end_harmony_header(s);
         } else if (found) {
             if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL && found != 1)
                 specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
@@ -1034,13 +1034,13 @@ static void specdec__answer_read_messages(specdec_splitter *s)
 static void specdec__answer_process_held_bytes(specdec_splitter *s)
 {
     switch (s->state) {
-    case SPECDEC__ANSWER_TEXT: specdec__answer_read_text(s); break;
+    case SPECDEC__ANSWER_TEXT: specdec__answer_read_content_or_thought(s); break;
     case SPECDEC__ANSWER_BETWEEN: specdec__answer_read_between_calls(s); break;
     case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_remove_first_held_byte(s)); break;
-    case SPECDEC__ANSWER_NAME: specdec__answer_read_name(s); break;
+    case SPECDEC__ANSWER_NAME: specdec__answer_read_call_name(s); break;
     case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_json_arguments(s); break;
     case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literal_arguments(s); break;
-    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_read_messages(s); break;
+    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_read_harmony_messages(s); break;
     default: specdec__answer_read_argument_pairs(s); break;
     }
 }
@@ -1125,7 +1125,7 @@ static int specdec__answer_mark_contains_token(const char *mark, specdec__bytes 
 /* Does the text of a control token occur in the marks that a splitter looks for, so that it must be shown? */
 static SPECDEC__UNUSED int specdec__answer_marks_contain_token(const specdec_splitter *s, specdec__bytes token)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const specdec__calls *row = specdec__answer_current_call_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
     const char *text;
     int shows = 0, i;

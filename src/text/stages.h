@@ -17,7 +17,7 @@ typedef size_t specdec__text_match_function(const unsigned char *text, size_t le
 /* A stage of a pre-tokenizer: one regular expression by which text is split. */
 typedef struct specdec__text_stage {
     specdec__text_match_function *match; /* matches the stage's regular expression; NULL: end of the list of stages */
-    int lookahead;                       /* SPECDEC__STAGE_PLAIN to _ENDS */
+    int lookahead;                       /* how far it looks behind a match: SPECDEC__STAGE_PLAIN to _ENDS */
 } specdec__text_stage;
 
 /* Lookahead: how far a stage's regular expression looks behind a match, so that a part of a text can be split without
@@ -29,8 +29,8 @@ enum { SPECDEC__STAGE_PLAIN, SPECDEC__STAGE_EXACT, SPECDEC__STAGE_FAR, SPECDEC__
 typedef int specdec__text_class_function(const specdec__text_character *c);
 
 /* Returns the offset behind the run of characters of a class that begins at offset `at` of a text. */
-static size_t specdec__text_class_run_end(const unsigned char *text, size_t length, size_t at,
-                                          specdec__text_class_function *belongs)
+static size_t specdec__text_end_of_class_run(const unsigned char *text, size_t length, size_t at,
+                                             specdec__text_class_function *belongs)
 {
     for (;;) {
         const specdec__text_character c = specdec__text_character_at(text, length, at);
@@ -42,14 +42,14 @@ static size_t specdec__text_class_run_end(const unsigned char *text, size_t leng
 }
 
 /* Returns the number of bytes of \s?X+ at the beginning of a text, for a class X of characters; 0: no match. */
-static size_t specdec__text_match_spaced_run(const unsigned char *text, size_t length,
+static size_t specdec__text_spaced_run_bytes(const unsigned char *text, size_t length,
                                              specdec__text_class_function *belongs)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
     const size_t from = c.kind == SPECDEC__TEXT_SPACE ? (size_t)c.size : 0;
-    const size_t end = specdec__text_class_run_end(text, length, from, belongs);
+    const size_t end = specdec__text_end_of_class_run(text, length, from, belongs);
 
-    return end > from ? end : from ? specdec__text_class_run_end(text, length, 0, belongs) : 0;
+    return end > from ? end : from ? specdec__text_end_of_class_run(text, length, 0, belongs) : 0;
 }
 
 /* Is a character in \p{L}? This and the next functions test classes; [regular expressions] define them. */
@@ -60,7 +60,7 @@ static int specdec__text_is_punctuation(const specdec__text_character *c)
     return (c->properties & SPECDEC__TEXT_PUNCTUATION) != 0;
 }
 /* Is a character in [\p{P}\p{S}]? */
-static int specdec__text_is_sign(const specdec__text_character *c)
+static int specdec__text_is_punctuation_or_symbol(const specdec__text_character *c)
 {
     return (c->properties & (SPECDEC__TEXT_PUNCTUATION | SPECDEC__TEXT_SYMBOL)) != 0;
 }
@@ -82,7 +82,7 @@ static int specdec__text_is_latin(const specdec__text_character *c)
 /* Is a character in [\r\n]? */
 static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
 /* Is a character in [\p{P}$+<=>^~|`] (Falcon)? */
-static int specdec__text_is_falcon_sign(const specdec__text_character *c)
+static int specdec__text_is_falcon_punctuation(const specdec__text_character *c)
 {
     return specdec__text_is_punctuation(c) || (c->code < 128 && c->properties & SPECDEC__TEXT_SYMBOL);
 }
@@ -137,34 +137,36 @@ static int specdec__text_is_deepseek_llm_sign(const specdec__text_character *c)
 /* Defines a stage's function, which returns the bytes of its match at the beginning of a text. The regular expressions
    above the following lines are in the order of the functions. */
 #define SPECDEC__TEXT_STAGE(name, expression) \
-    static size_t specdec__text_stage_##name(const unsigned char *text, size_t length) { return expression; }
+    static size_t specdec__text_match_stage_##name(const unsigned char *text, size_t length) { return expression; }
 /* [\r\n]; \p{N}; \p{N}{1,3}; \p{N}+ */
 SPECDEC__TEXT_STAGE(newline, length && (text[0] == '\r' || text[0] == '\n'))
-SPECDEC__TEXT_STAGE(number, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 1))
-SPECDEC__TEXT_STAGE(numbers3, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
-SPECDEC__TEXT_STAGE(numbers, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
+SPECDEC__TEXT_STAGE(number, specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, 1))
+SPECDEC__TEXT_STAGE(numbers3, specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
+SPECDEC__TEXT_STAGE(numbers, specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
 /* \s?\p{L}+; \s?\p{P}+; [\p{P}$+<=>^~|`]+; \s?[letters]+; \s?[signs]+; \s+$ */
-SPECDEC__TEXT_STAGE(letters, specdec__text_match_spaced_run(text, length, specdec__text_is_letter))
-SPECDEC__TEXT_STAGE(punctuation, specdec__text_match_spaced_run(text, length, specdec__text_is_punctuation))
-SPECDEC__TEXT_STAGE(falcon_signs, specdec__text_class_run_end(text, length, 0, specdec__text_is_falcon_sign))
+SPECDEC__TEXT_STAGE(letters, specdec__text_spaced_run_bytes(text, length, specdec__text_is_letter))
+SPECDEC__TEXT_STAGE(punctuation, specdec__text_spaced_run_bytes(text, length, specdec__text_is_punctuation))
+SPECDEC__TEXT_STAGE(falcon_signs, specdec__text_end_of_class_run(text, length, 0, specdec__text_is_falcon_punctuation))
 SPECDEC__TEXT_STAGE(deepseek_llm_letters,
-                    specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_letter))
+                    specdec__text_spaced_run_bytes(text, length, specdec__text_is_deepseek_llm_letter))
 SPECDEC__TEXT_STAGE(deepseek_llm_signs,
-                    specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_sign))
+                    specdec__text_spaced_run_bytes(text, length, specdec__text_is_deepseek_llm_sign))
 SPECDEC__TEXT_STAGE(trailing_space,
-                    specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
+                    specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length
+                        ? length
+                        : 0)
 /* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
-SPECDEC__TEXT_STAGE(east_asian, specdec__text_class_run_end(text, length, 0, specdec__text_is_east_asian))
-SPECDEC__TEXT_STAGE(asian, specdec__text_class_run_end(text, length, 0, specdec__text_is_asian))
+SPECDEC__TEXT_STAGE(east_asian, specdec__text_end_of_class_run(text, length, 0, specdec__text_is_east_asian))
+SPECDEC__TEXT_STAGE(asian, specdec__text_end_of_class_run(text, length, 0, specdec__text_is_asian))
 /* Whole pre-tokenizers as stages: GPT-2's; Llama 3's with numbers of any length; GPT-4o's with numbers of 1 or 3
    digits. */
-SPECDEC__TEXT_STAGE(gpt2, specdec__text_word_gpt2(text, length, 0))
-SPECDEC__TEXT_STAGE(llama3, specdec__text_word_llama3(text, length, SIZE_MAX))
-SPECDEC__TEXT_STAGE(gpt4o_1, specdec__text_word_gpt4o(text, length, 1))
-SPECDEC__TEXT_STAGE(gpt4o_3, specdec__text_word_gpt4o(text, length, 3))
+SPECDEC__TEXT_STAGE(gpt2, specdec__text_word_bytes_gpt2(text, length, 0))
+SPECDEC__TEXT_STAGE(llama3, specdec__text_word_bytes_llama3(text, length, SIZE_MAX))
+SPECDEC__TEXT_STAGE(gpt4o_1, specdec__text_word_bytes_gpt4o(text, length, 1))
+SPECDEC__TEXT_STAGE(gpt4o_3, specdec__text_word_bytes_gpt4o(text, length, 3))
 
 /* Matches [0-9]{3} at the beginning of a text. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_three_digits(const unsigned char *text, size_t length)
+static size_t specdec__text_match_stage_three_digits(const unsigned char *text, size_t length)
 {
     size_t at;
 
@@ -175,10 +177,10 @@ static size_t specdec__text_stage_three_digits(const unsigned char *text, size_t
 
 /* Matches  ?[^(\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+ (Poro, Viking) at the beginning of a text. Returns
    the number of bytes; 0: no match. */
-static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
+static size_t specdec__text_match_stage_poro(const unsigned char *text, size_t length)
 {
     const size_t from = text[0] == ' ',
-                 end = specdec__text_class_run_end(text, length, from, specdec__text_is_poro_letter);
+                 end = specdec__text_end_of_class_run(text, length, from, specdec__text_is_poro_letter);
 
     return end > from ? end : 0;
 }
@@ -204,68 +206,69 @@ static int specdec__text_is_bopomofo(const specdec__text_character *c)
 
 /* Matches a run of Korean, Bopomofo, or Chinese and Japanese letters, or of signs of Chinese texts (Youtu). Returns the
    number of bytes; 0: no match. */
-static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length)
+static size_t specdec__text_match_stage_youtu(const unsigned char *text, size_t length)
 {
     static specdec__text_class_function *const classes[4] = {specdec__text_is_korean, specdec__text_is_youtu_sign,
                                                              specdec__text_is_bopomofo, specdec__text_is_east_asian};
     size_t i, end = 0;
 
     for (i = 0; i < 4 && !end; i++)
-        end = specdec__text_class_run_end(text, length, 0, classes[i]);
+        end = specdec__text_end_of_class_run(text, length, 0, classes[i]);
     return end;
 }
 
 /* Matches [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
    (DeepSeek V3) at the beginning of a text. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_deepseek_v3(const unsigned char *text, size_t length)
+static size_t specdec__text_match_stage_deepseek_v3(const unsigned char *text, size_t length)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
-    const int bare = c.kind == SPECDEC__TEXT_LETTER || specdec__text_is_sign(&c) || specdec__text_is_newline(&c);
-    size_t from = c.code < 128 && specdec__text_is_sign(&c), end = specdec__text_class_run_end(text, length, from,
-                                                                                        specdec__text_is_latin);
+    const int bare = c.kind == SPECDEC__TEXT_LETTER || specdec__text_is_punctuation_or_symbol(&c) ||
+                     specdec__text_is_newline(&c);
+    size_t from = c.code < 128 && specdec__text_is_punctuation_or_symbol(&c),
+           end = specdec__text_end_of_class_run(text, length, from, specdec__text_is_latin);
 
     if (from && end > from)
         return end;
     from = bare ? 0 : (size_t)c.size;
-    end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
+    end = specdec__text_end_of_class_run(text, length, from, specdec__text_is_letter_or_mark);
     if (end > from || (c.properties & SPECDEC__TEXT_MARK))
         return end;
     from = text[0] == ' ';
-    end = specdec__text_class_run_end(text, length, from, specdec__text_is_sign);
+    end = specdec__text_end_of_class_run(text, length, from, specdec__text_is_punctuation_or_symbol);
     if (end > from)
-        return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
-    return specdec__text_word_of_white_space(text, length);
+        return specdec__text_end_of_class_run(text, length, end, specdec__text_is_newline);
+    return specdec__text_word_bytes_of_white_space(text, length);
 }
 
 /* Returns the number of bytes of the first word of a text by
    (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|
    \s+(?!\S)|\s+ (Qwen 3.5). */
-static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length, size_t digits)
+static size_t specdec__text_word_bytes_qwen35(const unsigned char *text, size_t length, size_t digits)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
     size_t from = specdec__text_letter_prefix_bytes(c), end = specdec__text_contraction_bytes(text, length, 1);
 
     if (end)
         return end;
-    end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
+    end = specdec__text_end_of_class_run(text, length, from, specdec__text_is_letter_or_mark);
     if (end > from || (c.properties & SPECDEC__TEXT_MARK))
         return end;
-    end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
+    end = specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
     if (end)
         return end;
     from = text[0] == ' ';
-    end = specdec__text_class_run_end(text, length, from, specdec__text_is_no_letter_number_space);
+    end = specdec__text_end_of_class_run(text, length, from, specdec__text_is_no_letter_number_space);
     if (end > from)
-        return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
-    return specdec__text_word_of_white_space(text, length);
+        return specdec__text_end_of_class_run(text, length, end, specdec__text_is_newline);
+    return specdec__text_word_bytes_of_white_space(text, length);
 }
 
 /* Returns the number of bytes of the first word of a text by
    (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+ (Seed):
    Qwen 2's expression, except that signs do not include line ends behind them. */
-static size_t specdec__text_word_seed(const unsigned char *text, size_t length, size_t digits)
+static size_t specdec__text_word_bytes_seed(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_word_llama3(text, length, digits);
+    size_t end = specdec__text_word_bytes_llama3(text, length, digits);
 
     while (end > 1 && specdec__text_character_at(text, length, text[0] == ' ').kind == SPECDEC__TEXT_OTHER &&
            (text[end - 1] == '\r' || text[end - 1] == '\n'))
@@ -274,7 +277,7 @@ static size_t specdec__text_word_seed(const unsigned char *text, size_t length, 
 }
 
 /* Returns the number of bytes of the first word of a text by [^\n]+|\n+ (Gemma 4). */
-static size_t specdec__text_word_gemma4(const unsigned char *text, size_t length, size_t digits)
+static size_t specdec__text_word_bytes_gemma4(const unsigned char *text, size_t length, size_t digits)
 {
     const unsigned char *end = (const unsigned char *)memchr(text, '\n', length);
     size_t at = 0;
@@ -295,7 +298,7 @@ static size_t specdec__text_digits_before_groups(const unsigned char *text, size
     size_t at = 0, next;
 
     for (*count = 0; *count < SPECDEC__TEXT_LONGEST_NUMBER; ++*count, at = next) {
-        next = specdec__text_skip_kind(text, length, at, SPECDEC__TEXT_NUMBER, 1);
+        next = specdec__text_end_of_kind_run(text, length, at, SPECDEC__TEXT_NUMBER, 1);
         if (next == at)
             break;
     }
@@ -304,33 +307,33 @@ static size_t specdec__text_digits_before_groups(const unsigned char *text, size
 
 /* Matches \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya) at the beginning of a text: groups of three digits from the end of a
    number that no letter follows. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_tiny_aya_digits(const unsigned char *text, size_t length)
+static size_t specdec__text_match_stage_tiny_aya_digits(const unsigned char *text, size_t length)
 {
     size_t count, first = specdec__text_digits_before_groups(text, length, &count), end;
     specdec__text_character c;
 
     if (!count)
         return 0;
-    end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, count);
+    end = specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, count);
     c = specdec__text_character_at(text, length, end);
     if (c.kind == SPECDEC__TEXT_LETTER || c.properties & SPECDEC__TEXT_MARK || c.code == '_')
         return 0;
-    return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
+    return specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
 }
 
 /* Matches (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): groups of three digits from the end of a number, whatever
    follows. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_superbpe_digits(const unsigned char *text, size_t length)
+static size_t specdec__text_match_stage_superbpe_digits(const unsigned char *text, size_t length)
 {
     size_t count, first = specdec__text_digits_before_groups(text, length, &count);
 
-    return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
+    return specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
 }
 
 /* Returns the number of bytes of the first piece of a text after one stage: its match, or the text in front of a match.
    *exact becomes 1 when the piece ends there whatever follows the text. */
-static size_t specdec__text_first_piece_of_stage(const specdec__text_stage *stage, const unsigned char *text,
-                                                 size_t length, int *exact)
+static size_t specdec__text_first_piece_bytes_of_stage(const specdec__text_stage *stage, const unsigned char *text,
+                                                       size_t length, int *exact)
 {
     size_t at = 0, size = 0, seen;
 
@@ -342,7 +345,7 @@ static size_t specdec__text_first_piece_of_stage(const specdec__text_stage *stag
             break;
         c = specdec__text_character_at(text, length, at);
         if (c.kind == SPECDEC__TEXT_SPACE && stage->lookahead == SPECDEC__STAGE_ENDS)
-            at = specdec__text_skip_kind(text, length, at, SPECDEC__TEXT_SPACE, SIZE_MAX);
+            at = specdec__text_end_of_kind_run(text, length, at, SPECDEC__TEXT_SPACE, SIZE_MAX);
         else
             at += (size_t)c.size;
     }
@@ -358,7 +361,8 @@ static size_t specdec__text_first_piece_of_stage(const specdec__text_stage *stag
    be long and its first stage match nowhere, only a part of the text is split first, and a longer part if its end could
    matter: no expression looks further than to the first character behind a word that is not white space (or number or
    letter: FAR, CASED). */
-static size_t specdec__text_word_by_stages(const specdec__text_stage *stages, const unsigned char *text, size_t length)
+static size_t specdec__text_word_bytes_by_stages(const specdec__text_stage *stages, const unsigned char *text,
+                                                 size_t length)
 {
     size_t window, limit, end, at;
     int i, exact, reaches = 0, cased = 0;
@@ -366,7 +370,7 @@ static size_t specdec__text_word_by_stages(const specdec__text_stage *stages, co
     for (window = 16;; window = specdec__size_multiply(window, 2)) {
         limit = window < length ? window : length;
         for (i = 0, exact = 0, end = limit; stages[i].match; i++) {
-            end = specdec__text_first_piece_of_stage(stages + i, text, end, &exact);
+            end = specdec__text_first_piece_bytes_of_stage(stages + i, text, end, &exact);
             reaches |= stages[i].lookahead == SPECDEC__STAGE_FAR;
             cased |= stages[i].lookahead == SPECDEC__STAGE_CASED;
         }
@@ -385,19 +389,19 @@ static size_t specdec__text_word_by_stages(const specdec__text_stage *stages, co
 
 /* Returns the number of bytes of the first word of a text by \p{Han}+, or GPT-4o's expression for other characters,
    without [/]* behind signs (Kimi K2). */
-static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, size_t digits)
+static size_t specdec__text_word_bytes_kimi(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_class_run_end(text, length, 0, specdec__text_is_han);
+    size_t end = specdec__text_end_of_class_run(text, length, 0, specdec__text_is_han);
 
     if (end)
         return end;
-    end = specdec__text_cased_word(text, length, 1);
+    end = specdec__text_cased_word_bytes(text, length, 1);
     return end ? end + specdec__text_contraction_bytes(text + end, length - end, 1)
-               : specdec__text_word_without_letters(text, length, digits, 0);
+               : specdec__text_word_bytes_without_letters(text, length, digits, 0);
 }
 
 /* A row of a list of stages. The lists below belong to pre-tokenizers of several stages. */
-#define SPECDEC__STAGE(name, kind) {specdec__text_stage_##name, SPECDEC__STAGE_##kind}
+#define SPECDEC__STAGE(name, kind) {specdec__text_match_stage_##name, SPECDEC__STAGE_##kind}
 static const specdec__text_stage specdec__text_deepseek_llm[] = {
     SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(deepseek_llm_letters, EXACT),
     SPECDEC__STAGE(deepseek_llm_signs, EXACT), SPECDEC__STAGE(trailing_space, ENDS), SPECDEC__STAGE(asian, EXACT),
@@ -438,58 +442,58 @@ typedef struct specdec__pre_tokenizer {
 /* All pre-tokenizers. Models of some names: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4, OLMo 2; "refact" Granite 3;
    "starcoder" StarCoder and StarCoder 2; "gpt-4o" Phi-4-mini; "tekken" Mistral Nemo and later. */
 static const specdec__pre_tokenizer specdec__pre_tokenizers[] = {
-    {"gpt-2", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"olmo", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"exaone4", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"a.x-4.0", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"trillion", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"llama-bpe", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"llama3", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"llama-v3", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"falcon3", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"pixtral", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"midm-2.0", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"smaug-bpe", specdec__text_word_llama3, 3, 0, 0, NULL},
-    {"dbrx", specdec__text_word_llama3, 3, 0, 0, NULL},
-    {"glm4", specdec__text_word_llama3, 3, 0, 0, NULL},
-    {"chatglm-bpe", specdec__text_word_llama3, 3, 0, 0, NULL},
-    {"qwen2", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"deepseek-r1-qwen", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"megrez", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"gpt-4o", specdec__text_word_gpt4o, 3, 0, 0, NULL},
-    {"llama4", specdec__text_word_gpt4o, 3, 0, 0, NULL},
-    {"kanana2", specdec__text_word_gpt4o, 3, 0, 0, NULL},
-    {"tekken", specdec__text_word_tekken, 1, 1, 1, NULL},
-    {"smollm", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"starcoder", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"exaone", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"minerva-7b", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"refact", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"command-r", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"codeshell", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"mellum2", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
-    {"phi-2", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"mpt", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"jais", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"mellum", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"gigachat", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"granite-docling", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"lfm2", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"falcon-h1", specdec__text_word_llama3, 3, 1, 1, NULL},
-    {"hunyuan", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"solar-open", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"stablelm2", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"grok-2", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"kormo", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"bailingmoe", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"bailingmoe2", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"llada-moe", specdec__text_word_llama3, 1, 0, 0, NULL},
-    {"qwen35", specdec__text_word_qwen35, 1, 0, 0, NULL},
-    {"seed-coder", specdec__text_word_seed, 1, 0, 0, NULL},
-    {"minimax-m2", specdec__text_word_gpt4o, 3, 0, 0, NULL},
-    {"talkie", specdec__text_word_gpt4o, 3, 0, 0, NULL},
-    {"kimi-k2", specdec__text_word_kimi, 3, 0, 0, NULL},
-    {"gemma4", specdec__text_word_gemma4, 0, SPECDEC__WORDS_LINE_ENDS, 2, NULL},
+    {"gpt-2", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"olmo", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"exaone4", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"a.x-4.0", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"trillion", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"llama-bpe", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"llama3", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"llama-v3", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"falcon3", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"pixtral", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"midm-2.0", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"smaug-bpe", specdec__text_word_bytes_llama3, 3, 0, 0, NULL},
+    {"dbrx", specdec__text_word_bytes_llama3, 3, 0, 0, NULL},
+    {"glm4", specdec__text_word_bytes_llama3, 3, 0, 0, NULL},
+    {"chatglm-bpe", specdec__text_word_bytes_llama3, 3, 0, 0, NULL},
+    {"qwen2", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"deepseek-r1-qwen", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"megrez", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"gpt-4o", specdec__text_word_bytes_gpt4o, 3, 0, 0, NULL},
+    {"llama4", specdec__text_word_bytes_gpt4o, 3, 0, 0, NULL},
+    {"kanana2", specdec__text_word_bytes_gpt4o, 3, 0, 0, NULL},
+    {"tekken", specdec__text_word_bytes_tekken, 1, 1, 1, NULL},
+    {"smollm", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"starcoder", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"exaone", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"minerva-7b", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"refact", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"command-r", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"codeshell", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"mellum2", specdec__text_word_bytes_gpt2_digits, 1, 0, 0, NULL},
+    {"phi-2", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"mpt", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"jais", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"mellum", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"gigachat", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"granite-docling", specdec__text_word_bytes_gpt2, 0, 0, 0, NULL},
+    {"lfm2", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"falcon-h1", specdec__text_word_bytes_llama3, 3, 1, 1, NULL},
+    {"hunyuan", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"solar-open", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"stablelm2", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"grok-2", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"kormo", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"bailingmoe", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"bailingmoe2", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"llada-moe", specdec__text_word_bytes_llama3, 1, 0, 0, NULL},
+    {"qwen35", specdec__text_word_bytes_qwen35, 1, 0, 0, NULL},
+    {"seed-coder", specdec__text_word_bytes_seed, 1, 0, 0, NULL},
+    {"minimax-m2", specdec__text_word_bytes_gpt4o, 3, 0, 0, NULL},
+    {"talkie", specdec__text_word_bytes_gpt4o, 3, 0, 0, NULL},
+    {"kimi-k2", specdec__text_word_bytes_kimi, 3, 0, 0, NULL},
+    {"gemma4", specdec__text_word_bytes_gemma4, 0, SPECDEC__WORDS_LINE_ENDS, 2, NULL},
     {"deepseek-llm", NULL, 0, 0, 0, specdec__text_deepseek_llm},
     {"deepseek-coder", NULL, 0, 0, 0, specdec__text_deepseek_coder},
     {"deepseek-v3", NULL, 0, 0, 0, specdec__text_deepseek_v3},
@@ -532,7 +536,7 @@ static const struct {
 static size_t specdec__pre_tokenizer_first_word(const specdec__pre_tokenizer *words, const unsigned char *text,
                                                 size_t length)
 {
-    return words->stages ? specdec__text_word_by_stages(words->stages, text, length)
+    return words->stages ? specdec__text_word_bytes_by_stages(words->stages, text, length)
                          : words->first_word(text, length, words->digits);
 }
 

@@ -17,7 +17,7 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__stop_scan {
     int count;                                    /* number of stop strings */
     int held_string;                              /* number of the stop string whose beginning is held back */
-    size_t held;                                  /* bytes held back */
+    size_t held;                                  /* bytes held back, as they may begin a stop string */
     int stopped;                                  /* 1 + the number of the stop string that was found; 0: none */
     size_t taken_bytes;                           /* bytes received from the beginning of the found stop string on */
     size_t bytes;                                 /* bytes of all stop strings together */
@@ -130,7 +130,7 @@ static SPECDEC__UNUSED specdec_result specdec__stop_push_bytes(specdec__stop_sca
 
 /* Writes the bytes that are held back to out, which has room for SPECDEC__STOP_MAX_BYTES, as the text ends without a
    stop string. Returns their number. */
-static SPECDEC__UNUSED size_t specdec__stop_end_text(specdec__stop_scan *scan, unsigned char *out)
+static SPECDEC__UNUSED size_t specdec__stop_write_held_bytes(specdec__stop_scan *scan, unsigned char *out)
 {
     size_t count = scan->held;
 

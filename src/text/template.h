@@ -355,7 +355,7 @@ static void specdec__template_copy_marks(const specdec__template *t, unsigned ch
    is complete. */
 
 /* Appends bytes with their marks (which of them come from messages) to the string that is being built. */
-static void specdec__template_append(specdec__template *t, const void *from, size_t size)
+static void specdec__template_append_bytes(specdec__template *t, const void *from, size_t size)
 {
     specdec__template_count_work(t, size);
     if (t->failed || !size)
@@ -372,7 +372,7 @@ static void specdec__template_append(specdec__template *t, const void *from, siz
 /* Appends a terminated string to the string that is being built; its bytes are not marked. */
 static void specdec__template_append_text(specdec__template *t, const char *text)
 {
-    specdec__template_append(t, text, strlen(text));
+    specdec__template_append_bytes(t, text, strlen(text));
 }
 
 /* Appends bytes to the string that is being built; marked = 1: they come from a message, 0: from the template. */
@@ -381,7 +381,7 @@ static void specdec__template_append_marked(specdec__template *t, const void *fr
     const size_t at = t->used;
     size_t i;
 
-    specdec__template_append(t, from, size);
+    specdec__template_append_bytes(t, from, size);
     for (i = at; i < t->used; i++)
         specdec__template_set_bit(t->marks, i, marked);
 }
@@ -409,8 +409,8 @@ static specdec__template_value specdec__template_concatenate_strings(specdec__te
     const size_t from = behind ? specdec__template_memory_offset(t, a->as.data) : t->used;
 
     if (!behind)
-        specdec__template_append(t, a->as.data, a->size);
-    specdec__template_append(t, b->as.data, b->size);
+        specdec__template_append_bytes(t, a->as.data, a->size);
+    specdec__template_append_bytes(t, b->as.data, b->size);
     return specdec__template_finish_string(t, from);
 }
 

@@ -16,8 +16,8 @@ enum { SPECDEC__TEMPLATE_MAX_NESTED_FILTERS = 3 }; /* levels of filters that cal
 /* ---- Tests. */
 
 /* Is a value an item of a list, a name in a dict, or a part of a string? Python's `in`. */
-static int specdec__template_is_in(specdec__template *t, const specdec__template_value *in,
-                                   const specdec__template_value *value)
+static int specdec__template_contains_value(specdec__template *t, const specdec__template_value *in,
+                                            const specdec__template_value *value)
 {
     size_t i;
 
@@ -95,7 +95,7 @@ static const struct { const char *name; int how; } specdec__template_tests[] = {
     {">=", SPECDEC__TEMPLATE_IS_AT_LEAST}};
 
 /* Returns the row of specdec__template_tests with a name; a row behind the end: the name is unknown. */
-static int specdec__template_find_test(const specdec__template_value *name)
+static int specdec__template_find_test_row(const specdec__template_value *name)
 {
     size_t i;
 
@@ -105,11 +105,11 @@ static int specdec__template_find_test(const specdec__template_value *name)
     return SPECDEC__COUNT(specdec__template_tests);
 }
 
-static int specdec__template_find_filter(const specdec__template_value *name);
-static int specdec__template_is_filter(int which);
+static int specdec__template_find_filter_row(const specdec__template_value *name);
+static int specdec__template_is_filter_row(int which);
 
 /* Returns the result of a test that takes no argument. how: SPECDEC__TEMPLATE_IS_... */
-static int specdec__template_test_value(specdec__template *t, const specdec__template_value *value, int how)
+static int specdec__template_run_simple_test(specdec__template *t, const specdec__template_value *value, int how)
 {
     const specdec__template_call none = {NULL, NULL, 0, 0};
     specdec__template_value text;
@@ -141,9 +141,9 @@ static int specdec__template_test_value(specdec__template *t, const specdec__tem
         text = specdec__template_to_string(t, value);
         text = specdec__template_method_all_characters(t, &text, &none, how == SPECDEC__TEMPLATE_IS_LOWER ? 4 : 5);
         return specdec__template_is_true(&text);
-    case SPECDEC__TEMPLATE_IS_FILTER: return specdec__template_is_filter(specdec__template_find_filter(value));
+    case SPECDEC__TEMPLATE_IS_FILTER: return specdec__template_is_filter_row(specdec__template_find_filter_row(value));
     case SPECDEC__TEMPLATE_IS_TEST:
-        return specdec__template_find_test(value) < (int)SPECDEC__COUNT(specdec__template_tests);
+        return specdec__template_find_test_row(value) < (int)SPECDEC__COUNT(specdec__template_tests);
     default:
         if (!specdec__template_is_number(value) || kind == SPECDEC__TEMPLATE_DOUBLE)
             specdec__template_fail(t, "it asks whether something is even that is no integer");
@@ -168,7 +168,7 @@ static int specdec__template_run_test(specdec__template *t, int which, const spe
         return 0;
     }
     switch (how) {
-    case SPECDEC__TEMPLATE_IS_IN: return specdec__template_is_in(t, other, value);
+    case SPECDEC__TEMPLATE_IS_IN: return specdec__template_contains_value(t, other, value);
     case SPECDEC__TEMPLATE_IS_SAME:
         return value->kind == other->kind && (specdec__template_is_number(value) || value->as.data == other->as.data) &&
                specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_MAX_COMPARED);
@@ -191,7 +191,7 @@ static int specdec__template_run_test(specdec__template *t, int which, const spe
                : how == SPECDEC__TEMPLATE_IS_AT_MOST ? order <= 0
                : how == SPECDEC__TEMPLATE_IS_GREATER ? order > 0
                                                      : order >= 0;
-    default: return specdec__template_test_value(t, value, how);
+    default: return specdec__template_run_simple_test(t, value, how);
     }
 }
 
@@ -199,8 +199,9 @@ static int specdec__template_run_test(specdec__template *t, int which, const spe
    table. */
 
 /* Filters upper, lower, capitalize, title: the string in another case. */
-static specdec__template_value specdec__template_filter_case(specdec__template *t, const specdec__template_value *value,
-                                                             const specdec__template_call *call, int to)
+static specdec__template_value specdec__template_filter_change_case(specdec__template *t,
+                                                                    const specdec__template_value *value,
+                                                                    const specdec__template_call *call, int to)
 {
     const specdec__template_value text = specdec__template_to_string(t, value);
 
@@ -267,7 +268,7 @@ static specdec__template_value specdec__template_escape_html(specdec__template *
             if (known)
                 specdec__template_append_text(t, names[known - escapes]);
             else
-                specdec__template_append(t, specdec__template_string_bytes(&text) + i, 1);
+                specdec__template_append_bytes(t, specdec__template_string_bytes(&text) + i, 1);
         }
         text = specdec__template_finish_string(t, from);
     }
@@ -302,10 +303,10 @@ static specdec__template_value specdec__template_filter_indent(specdec__template
         return specdec__template_fail(t, "it indents what is no string");
     from = t->used;
     for (at = 0; at <= value->size && !t->failed; at = next) { /* as if the text ended with a line feed */
-        end = specdec__template_line_end(value, at, &next);
+        end = specdec__template_offset_of_line_end(value, at, &next);
         if (at ? end > at || blank : first)
-            specdec__template_append_times(t, &tab, times);
-        specdec__template_append(t, specdec__template_string_bytes(value) + at, end - at);
+            specdec__template_append_repeated(t, &tab, times);
+        specdec__template_append_bytes(t, specdec__template_string_bytes(value) + at, end - at);
         next += end == value->size;
         if (next <= value->size)
             specdec__template_append_text(t, "\n");
@@ -377,11 +378,11 @@ static specdec__template_value specdec__template_filter_urlencode(specdec__templ
         const unsigned c = (unsigned char)specdec__template_string_bytes(&text)[i], letter = c | 32;
 
         if ((letter >= 'a' && letter <= 'z') || (c >= '0' && c <= '9') || (c && strchr("_.-~/", (int)c))) {
-            specdec__template_append(t, specdec__template_string_bytes(&text) + i, 1);
+            specdec__template_append_bytes(t, specdec__template_string_bytes(&text) + i, 1);
         } else {
             specdec__template_append_text(t, "%");
-            specdec__template_append(t, &"0123456789ABCDEF"[c >> 4], 1);
-            specdec__template_append(t, &"0123456789ABCDEF"[c & 15], 1);
+            specdec__template_append_bytes(t, &"0123456789ABCDEF"[c >> 4], 1);
+            specdec__template_append_bytes(t, &"0123456789ABCDEF"[c & 15], 1);
         }
     }
     return specdec__template_finish_string(t, from);
@@ -393,7 +394,7 @@ static specdec__template_value specdec__template_filter_json(specdec__template *
 {
     const specdec__template_value *indent = specdec__template_get_argument(call, 1, "indent");
     const specdec__template_value *separators = specdec__template_get_argument(call, 2, "separators");
-    specdec__template_write_form form = specdec__template_default_form(1);
+    specdec__template_write_form form = specdec__template_default_write_form(1);
     size_t from;
 
     (void)unused;
@@ -582,10 +583,10 @@ static specdec__template_value specdec__template_filter_list(specdec__template *
 
 /* Returns the attribute of an item that a path such as "a.b.0" names. otherwise: the result for an undefined attribute;
    NULL: undefined. */
-static specdec__template_value specdec__template_attribute_path(specdec__template *t,
-                                                                const specdec__template_value *item,
-                                                                const specdec__template_value *path,
-                                                                const specdec__template_value *otherwise)
+static specdec__template_value specdec__template_attribute_at_path(specdec__template *t,
+                                                                   const specdec__template_value *item,
+                                                                   const specdec__template_value *path,
+                                                                   const specdec__template_value *otherwise)
 {
     specdec__template_value out = *item;
     const specdec__template_value dot = specdec__template_string_value(".");
@@ -648,9 +649,9 @@ static specdec__template_value specdec__template_filter_map(specdec__template *t
     for (i = 0; out && i < list.size && !t->failed; i++) {
         const specdec__template_value *item = specdec__template_list_items(&list) + i;
 
-        out[i] = attribute
-                     ? specdec__template_attribute_path(t, item, attribute, otherwise)
-                     : specdec__template_run_filter(t, specdec__template_find_filter(call->positional), item, &rest);
+        out[i] = attribute ? specdec__template_attribute_at_path(t, item, attribute, otherwise)
+                           : specdec__template_run_filter(t, specdec__template_find_filter_row(call->positional), item,
+                                                          &rest);
     }
     return specdec__template_sized_value(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
 }
@@ -673,9 +674,10 @@ static specdec__template_value specdec__template_filter_select(specdec__template
         int wanted;
 
         if (test)
-            item = specdec__template_attribute_path(t, &item, call->positional, NULL);
+            item = specdec__template_attribute_at_path(t, &item, call->positional, NULL);
         wanted = call->positional_count > test
-                     ? specdec__template_run_test(t, specdec__template_find_test(call->positional + test), &item, &rest)
+                     ? specdec__template_run_test(t, specdec__template_find_test_row(call->positional + test), &item,
+                                                  &rest)
                      : specdec__template_is_true(&item);
         if (wanted != how % 2)
             out[count++] = specdec__template_list_items(&list)[i];
@@ -700,7 +702,7 @@ static specdec__template_value specdec__template_filter_join(specdec__template *
         return specdec__template_join_list(t, &list, &text, 1);
     out = specdec__template_new_list(t, list.size);
     for (i = 0; out && i < list.size && !t->failed; i++)
-        out[i] = specdec__template_attribute_path(t, specdec__template_list_items(&list) + i, attribute, NULL);
+        out[i] = specdec__template_attribute_at_path(t, specdec__template_list_items(&list) + i, attribute, NULL);
     joined = specdec__template_list_value(out, list.size);
     return specdec__template_join_list(t, &joined, &text, 1);
 }
@@ -713,7 +715,7 @@ static specdec__template_value specdec__template_sort_key(specdec__template *t, 
     specdec__template_value key = *item;
 
     if (attribute && attribute->kind != SPECDEC__TEMPLATE_NONE)
-        key = specdec__template_attribute_path(t, item, attribute, NULL);
+        key = specdec__template_attribute_at_path(t, item, attribute, NULL);
     if (!cases && key.kind == SPECDEC__TEMPLATE_STRING)
         key = specdec__template_change_case(t, &key, SPECDEC__TEMPLATE_TO_LOWER);
     return key;
@@ -873,7 +875,7 @@ static specdec__template_value specdec__template_filter_groupby(specdec__templat
         return specdec__template_fail(t, "groupby needs an attribute");
     for (i = 0; i < list.size && !t->failed; i++) {
         items[i] = specdec__template_list_items(&list)[i];
-        keys[i] = specdec__template_attribute_path(t, &items[i], attribute, otherwise);
+        keys[i] = specdec__template_attribute_at_path(t, &items[i], attribute, otherwise);
         keys[i] = specdec__template_sort_key(t, &keys[i], NULL, cases);
     }
     specdec__template_sort(t, items, keys, list.size, 0);
@@ -882,7 +884,7 @@ static specdec__template_value specdec__template_filter_groupby(specdec__templat
 
         if (i < list.size && specdec__template_values_equal(t, &keys[i], &keys[first], SPECDEC__TEMPLATE_MAX_COMPARED))
             continue;
-        pair[0] = specdec__template_attribute_path(t, &items[first], attribute, otherwise);
+        pair[0] = specdec__template_attribute_at_path(t, &items[first], attribute, otherwise);
         pair[1] = specdec__template_list_value(items + first, i - first);
         out[count++] = specdec__template_sized_value(SPECDEC__TEMPLATE_TUPLE, pair, 2);
         first = i;
@@ -972,7 +974,7 @@ static specdec__template_value specdec__template_format_percent(specdec__templat
                                                                 const specdec__template_value *format,
                                                                 const specdec__template_value *values, size_t count)
 {
-    const specdec__template_write_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_write_form(0);
     const char *text = specdec__template_string_bytes(format);
     const size_t from = t->used;
     size_t at, used = 0;
@@ -982,14 +984,14 @@ static specdec__template_value specdec__template_format_percent(specdec__templat
         const specdec__template_value *value = used < count ? &values[used] : NULL;
 
         if (text[at] != '%' || kind == '%') {
-            specdec__template_append(t, text + at, 1);
+            specdec__template_append_bytes(t, text + at, 1);
             at += text[at] == '%';
             continue;
         }
         if (!value || !kind || !strchr("srd", kind) || (kind == 'd' && !specdec__template_is_number(value)))
             return specdec__template_fail(t, "a field of a format is not known, or its value is missing");
         if (kind == 's' && value->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, value->as.data, value->size);
+            specdec__template_append_bytes(t, value->as.data, value->size);
         else if (kind == 'd')
             specdec__template_append_integer(t, value->kind == SPECDEC__TEMPLATE_DOUBLE ? (int64_t)value->as.real
                                                                                     : value->as.integer);
@@ -1034,10 +1036,10 @@ static const struct {
     {"count", 0, specdec__template_filter_length}, {"trim", 0, specdec__template_filter_trim},
     {"default", 0, specdec__template_filter_default}, {"d", 0, specdec__template_filter_default},
     {"string", 0, specdec__template_filter_string}, {"safe", 1, specdec__template_filter_string},
-    {"upper", SPECDEC__TEMPLATE_TO_UPPER, specdec__template_filter_case},
-    {"lower", SPECDEC__TEMPLATE_TO_LOWER, specdec__template_filter_case},
-    {"capitalize", SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_filter_case},
-    {"title", SPECDEC__TEMPLATE_TO_WORDS, specdec__template_filter_case},
+    {"upper", SPECDEC__TEMPLATE_TO_UPPER, specdec__template_filter_change_case},
+    {"lower", SPECDEC__TEMPLATE_TO_LOWER, specdec__template_filter_change_case},
+    {"capitalize", SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_filter_change_case},
+    {"title", SPECDEC__TEMPLATE_TO_WORDS, specdec__template_filter_change_case},
     {"join", 0, specdec__template_filter_join}, {"items", 0, specdec__template_filter_items},
     {"dictsort", 1, specdec__template_filter_sort}, {"sort", 0, specdec__template_filter_sort},
     {"list", 0, specdec__template_filter_list}, {"reverse", 1, specdec__template_filter_list},
@@ -1058,13 +1060,13 @@ static const struct {
     {"urlencode", 0, specdec__template_filter_urlencode}};
 
 /* Is `which` the index of a row of specdec__template_filters? */
-static int specdec__template_is_filter(int which)
+static int specdec__template_is_filter_row(int which)
 {
     return which >= 0 && which < (int)SPECDEC__COUNT(specdec__template_filters);
 }
 
 /* Returns the row of specdec__template_filters with a name; a row behind the end: the name is unknown. */
-static int specdec__template_find_filter(const specdec__template_value *name)
+static int specdec__template_find_filter_row(const specdec__template_value *name)
 {
     size_t i;
 
@@ -1081,7 +1083,7 @@ static specdec__template_value specdec__template_run_filter(specdec__template *t
 {
     specdec__template_value out;
 
-    if (!specdec__template_is_filter(which))
+    if (!specdec__template_is_filter_row(which))
         return specdec__template_fail(t, "a filter is not known");
     if (++t->depth > SPECDEC__TEMPLATE_MAX_NESTED_FILTERS)
         return specdec__template_fail(t, "filters are too deep in each other");

@@ -190,7 +190,7 @@ static specdec__template_value specdec__template_change_case(specdec__template *
             specdec__template_append_marked(t, to == SPECDEC__TEMPLATE_TO_UPPER ? "SS" : "Ss", 2,
                                             place != SIZE_MAX && specdec__template_get_bit(t->marks, place));
         else if (cased == code)
-            specdec__template_append(t, text + at, size);
+            specdec__template_append_bytes(t, text + at, size);
         else
             specdec__template_append_marked(t, bytes, specdec__json_encode_utf8(cased, bytes),
                                             place != SIZE_MAX && specdec__template_get_bit(t->marks, place));
@@ -267,19 +267,19 @@ static specdec__template_value specdec__template_replace_string(specdec__templat
         found = specdec__template_find_string(self, at, old);
         if (found > self->size)
             break;
-        specdec__template_append(t, specdec__template_string_bytes(self) + at, found - at);
-        specdec__template_append(t, by->as.data, by->size);
+        specdec__template_append_bytes(t, specdec__template_string_bytes(self) + at, found - at);
+        specdec__template_append_bytes(t, by->as.data, by->size);
         at = found + old->size;
         if (!old->size) { /* an empty string occurs between all characters */
             if (found == self->size)
                 break;
             size = specdec__template_character_bytes(specdec__template_string_bytes(self), self->size, found);
-            specdec__template_append(t, specdec__template_string_bytes(self) + found, size);
+            specdec__template_append_bytes(t, specdec__template_string_bytes(self) + found, size);
             at = found + size;
         }
     }
     if (at < self->size)
-        specdec__template_append(t, specdec__template_string_bytes(self) + at, self->size - at);
+        specdec__template_append_bytes(t, specdec__template_string_bytes(self) + at, self->size - at);
     specdec__template_count_work(t, self->size);
     return specdec__template_finish_string(t, from);
 }
@@ -396,7 +396,7 @@ static specdec__template_value specdec__template_method_split(specdec__template 
 
 /* Returns the byte offset at which the line that begins at offset `at` of a string ends; *next: the beginning of the
    next line. */
-static size_t specdec__template_line_end(const specdec__template_value *self, size_t at, size_t *next)
+static size_t specdec__template_offset_of_line_end(const specdec__template_value *self, size_t at, size_t *next)
 {
     const char *text = specdec__template_string_bytes(self);
 
@@ -425,11 +425,11 @@ static specdec__template_value specdec__template_method_splitlines(specdec__temp
 
     (void)unused;
     for (at = 0; at < self->size; at = next, count++)
-        specdec__template_line_end(self, at, &next);
+        specdec__template_offset_of_line_end(self, at, &next);
     specdec__template_count_work(t, 2 * (size_t)self->size);
     out = specdec__template_new_list(t, count);
     for (at = 0, count = 0; out && at < self->size; at = next, count++) {
-        end = specdec__template_line_end(self, at, &next);
+        end = specdec__template_offset_of_line_end(self, at, &next);
         out[count] = specdec__template_substring(self, at, keep ? next : end);
     }
     return specdec__template_list_value(out, count);
@@ -490,7 +490,7 @@ static specdec__template_value specdec__template_method_find(specdec__template *
 static specdec__template_value specdec__template_join_list(specdec__template *t, const specdec__template_value *list,
                                                            const specdec__template_value *between, int any)
 {
-    const specdec__template_write_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_write_form(0);
     const size_t from = t->used;
     size_t i;
 
@@ -498,9 +498,9 @@ static specdec__template_value specdec__template_join_list(specdec__template *t,
         const specdec__template_value *item = specdec__template_list_items(list) + i;
 
         if (i)
-            specdec__template_append(t, between->as.data, between->size);
+            specdec__template_append_bytes(t, between->as.data, between->size);
         if (item->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, item->as.data, item->size);
+            specdec__template_append_bytes(t, item->as.data, item->size);
         else if (!any)
             specdec__template_fail(t, "it joins what are no strings");
         else if (item->kind != SPECDEC__TEMPLATE_UNDEFINED)
@@ -522,8 +522,9 @@ static specdec__template_value specdec__template_method_join(specdec__template *
 }
 
 /* Methods lower, upper, capitalize, title, swapcase of a string: the string in another case. */
-static specdec__template_value specdec__template_method_case(specdec__template *t, const specdec__template_value *self,
-                                                             const specdec__template_call *call, int to)
+static specdec__template_value specdec__template_method_change_case(specdec__template *t,
+                                                                    const specdec__template_value *self,
+                                                                    const specdec__template_call *call, int to)
 {
     (void)call;
     return specdec__template_change_case(t, self, to);
@@ -610,10 +611,10 @@ static specdec__template_value specdec__template_method_pad_to_width(specdec__te
 
     if (left <= 0)
         return *self;
-    specdec__template_append(t, self->as.data, (size_t)sign);
-    specdec__template_append_times(t, &fill, before);
-    specdec__template_append(t, specdec__template_string_bytes(self) + sign, self->size - (size_t)sign);
-    specdec__template_append_times(t, &fill, left - before);
+    specdec__template_append_bytes(t, self->as.data, (size_t)sign);
+    specdec__template_append_repeated(t, &fill, before);
+    specdec__template_append_bytes(t, specdec__template_string_bytes(self) + sign, self->size - (size_t)sign);
+    specdec__template_append_repeated(t, &fill, left - before);
     return specdec__template_finish_string(t, from);
 }
 
@@ -622,7 +623,7 @@ static specdec__template_value specdec__template_method_format(specdec__template
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int unused)
 {
-    const specdec__template_write_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_write_form(0);
     const char *text = specdec__template_string_bytes(self);
     const size_t from = t->used;
     size_t at, end;
@@ -634,7 +635,7 @@ static specdec__template_value specdec__template_method_format(specdec__template
         int i, number = 0;
 
         if ((text[at] != '{' && text[at] != '}') || (at + 1 < self->size && text[at + 1] == text[at])) {
-            specdec__template_append(t, text + at, 1);
+            specdec__template_append_bytes(t, text + at, 1);
             at += text[at] == '{' || text[at] == '}';
             continue;
         }
@@ -651,7 +652,7 @@ static specdec__template_value specdec__template_method_format(specdec__template
         if (text[at] == '}' || end >= self->size || !value)
             return specdec__template_fail(t, "a field of a format is not known");
         if (value->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, value->as.data, value->size);
+            specdec__template_append_bytes(t, value->as.data, value->size);
         else if (value->kind != SPECDEC__TEMPLATE_UNDEFINED)
             specdec__template_append_value(t, value, &form);
         at = end;
@@ -685,8 +686,9 @@ static specdec__template_value specdec__template_dict_view(specdec__template *t,
 }
 
 /* Methods keys (what = 0), values (1), items (2) of a dict: a view of it. */
-static specdec__template_value specdec__template_method_view(specdec__template *t, const specdec__template_value *self,
-                                                             const specdec__template_call *call, int what)
+static specdec__template_value specdec__template_method_dict_view(specdec__template *t,
+                                                                  const specdec__template_value *self,
+                                                                  const specdec__template_call *call, int what)
 {
     (void)call;
     return specdec__template_dict_view(t, self, what);
@@ -737,9 +739,10 @@ static specdec__template_value specdec__template_method_list_index(specdec__temp
 }
 
 /* Methods that would change a value: each call is an error, as the sandbox is immutable. */
-static specdec__template_value specdec__template_method_refused(specdec__template *t,
-                                                                const specdec__template_value *self,
-                                                                const specdec__template_call *call, int unused)
+static specdec__template_value specdec__template_method_fail_as_immutable(specdec__template *t,
+                                                                          const specdec__template_value *self,
+                                                                          const specdec__template_call *call,
+                                                                          int unused)
 {
     (void)self;
     (void)call;
@@ -757,10 +760,10 @@ typedef struct specdec__template_method {
 } specdec__template_method;
 
 /* Kinds of values that have a method: bits of specdec__template_method.kinds. */
-#define SPECDEC__TEMPLATE_KINDS_STRING (1 << SPECDEC__TEMPLATE_STRING)
-#define SPECDEC__TEMPLATE_KINDS_LIST   (1 << SPECDEC__TEMPLATE_LIST)
-#define SPECDEC__TEMPLATE_KINDS_LIST_TUPLE  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
-#define SPECDEC__TEMPLATE_KINDS_DICT   (1 << SPECDEC__TEMPLATE_DICT)
+#define SPECDEC__TEMPLATE_KINDS_STRING (1 << SPECDEC__TEMPLATE_STRING) /* a method of strings */
+#define SPECDEC__TEMPLATE_KINDS_LIST (1 << SPECDEC__TEMPLATE_LIST)     /* a method of lists */
+#define SPECDEC__TEMPLATE_KINDS_LIST_TUPLE (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE) /* of both */
+#define SPECDEC__TEMPLATE_KINDS_DICT (1 << SPECDEC__TEMPLATE_DICT)     /* a method of dicts */
 
 /* All methods by name and kind of value. */
 static const specdec__template_method specdec__template_methods[] = {
@@ -773,12 +776,12 @@ static const specdec__template_method specdec__template_methods[] = {
     {"startswith", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_startswith},
     {"endswith", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_startswith},
     {"replace", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_replace},
-    {"lower", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
-    {"casefold", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
-    {"upper", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_UPPER, specdec__template_method_case},
-    {"capitalize", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_method_case},
-    {"title", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_TITLE, specdec__template_method_case},
-    {"swapcase", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_SWAPPED, specdec__template_method_case},
+    {"lower", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_change_case},
+    {"casefold", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_change_case},
+    {"upper", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_UPPER, specdec__template_method_change_case},
+    {"capitalize", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_method_change_case},
+    {"title", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_TITLE, specdec__template_method_change_case},
+    {"swapcase", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_SWAPPED, specdec__template_method_change_case},
     {"find", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_find},
     {"rfind", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_find},
     {"index", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_find},
@@ -803,29 +806,30 @@ static const specdec__template_method specdec__template_methods[] = {
     {"zfill", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_pad_to_width},
     {"format", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_format},
     {"get", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_get},
-    {"keys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_view},
-    {"values", SPECDEC__TEMPLATE_KINDS_DICT, 1, specdec__template_method_view},
-    {"items", SPECDEC__TEMPLATE_KINDS_DICT, 2, specdec__template_method_view},
+    {"keys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_dict_view},
+    {"values", SPECDEC__TEMPLATE_KINDS_DICT, 1, specdec__template_method_dict_view},
+    {"items", SPECDEC__TEMPLATE_KINDS_DICT, 2, specdec__template_method_dict_view},
     {"copy", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_copy},
     {"index", SPECDEC__TEMPLATE_KINDS_LIST_TUPLE, 0, specdec__template_method_list_index},
     {"count", SPECDEC__TEMPLATE_KINDS_LIST_TUPLE, 1, specdec__template_method_list_index},
-    {"pop", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
-    {"clear", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
-    {"update", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
-    {"setdefault", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
-    {"popitem", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
-    {"fromkeys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
-    {"append", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
-    {"extend", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
-    {"insert", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
-    {"remove", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
-    {"reverse", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
-    {"sort", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused}};
+    {"pop", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_fail_as_immutable},
+    {"clear", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0,
+     specdec__template_method_fail_as_immutable},
+    {"update", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_fail_as_immutable},
+    {"setdefault", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_fail_as_immutable},
+    {"popitem", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_fail_as_immutable},
+    {"fromkeys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_fail_as_immutable},
+    {"append", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_fail_as_immutable},
+    {"extend", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_fail_as_immutable},
+    {"insert", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_fail_as_immutable},
+    {"remove", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_fail_as_immutable},
+    {"reverse", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_fail_as_immutable},
+    {"sort", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_fail_as_immutable}};
 
 /* ---- Attributes and items. */
 
 /* Returns an undefined value that keeps its name, for error texts. */
-static specdec__template_value specdec__template_undefined_name(const specdec__template_value *name)
+static specdec__template_value specdec__template_undefined_value_of_name(const specdec__template_value *name)
 {
     specdec__template_value out = specdec__template_undefined_value();
 
@@ -860,7 +864,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
             *own = *self;
             return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, own, i);
         }
-    return specdec__template_undefined_name(name);
+    return specdec__template_undefined_value_of_name(name);
 }
 
 /* Returns the attribute of Jinja's `loop` with a name, such as loop.index; undefined: it has none. */
@@ -889,7 +893,7 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
         return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->as.data,
                                              specdec__template_string_equals(name, "cycle") ? UINT32_MAX
                                                                                             : UINT32_MAX - 1);
-    return specdec__template_undefined_name(name);
+    return specdec__template_undefined_value_of_name(name);
 }
 
 /* Returns what Jinja looks up in a value by a name: for a.b a method, then a member; for a['b'] (items = 1) a member,
@@ -910,13 +914,13 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
             return *found;
     }
     if (name->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_undefined_name(name);
+        return specdec__template_undefined_value_of_name(name);
     if (self->kind == SPECDEC__TEMPLATE_NAMESPACE) {
         for (binding = ((const specdec__template_scope *)self->as.data)->first_binding; binding;
              binding = binding->next)
             if (binding->name.size == name->size && memcmp(binding->name.as.data, name->as.data, name->size) == 0)
                 return binding->value;
-        return specdec__template_undefined_name(name);
+        return specdec__template_undefined_value_of_name(name);
     }
     if (self->kind == SPECDEC__TEMPLATE_LOOP)
         return specdec__template_loop_attribute(self, name);

@@ -38,7 +38,7 @@ static void specdec__template_compile_tuple(specdec__template *t, int level, int
     const int count = specdec__template_compile_expression_list(t, level, end, &comma);
 
     if (comma || (!count && end == ')'))
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_TUPLE, count);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_MAKE_TUPLE, count);
     else if (!count)
         specdec__template_fail_syntax(t, "an expression is missing");
 }
@@ -57,7 +57,7 @@ static void specdec__template_compile_dict(specdec__template *t)
             break;
     }
     specdec__template_expect_operator(t, '}');
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_DICT, count);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_MAKE_DICT, count);
 }
 
 /* Compiles the arguments of a call in parentheses: positional values, then a name and a value for each named one.
@@ -120,9 +120,9 @@ static void specdec__template_compile_subscript(specdec__template *t)
     if (slice && part < 2)
         specdec__template_emit_constant(t, specdec__template_none_value());
     if (slice)
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_SLICE, 3);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_MAKE_SLICE, 3);
     specdec__template_expect_operator(t, ']');
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_ITEM, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_ITEM, 0);
 }
 
 /* Compiles the attributes, items and calls behind a value. */
@@ -132,7 +132,7 @@ static void specdec__template_compile_postfix_operators(specdec__template *t)
         if (t->token.kind == '(') {
             const int32_t arguments = specdec__template_compile_arguments(t);
 
-            specdec__template_emit_code(t, SPECDEC__TEMPLATE_CALL, arguments);
+            specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_CALL, arguments);
         } else if (specdec__template_accept_operator(t, '[')) {
             specdec__template_compile_subscript(t);
         } else if (specdec__template_accept_operator(t, '.')) {
@@ -140,7 +140,7 @@ static void specdec__template_compile_postfix_operators(specdec__template *t)
                 specdec__template_emit_name(t, SPECDEC__TEMPLATE_ATTRIBUTE, t->token.value);
             } else if (t->token.kind == SPECDEC__TEMPLATE_LITERAL) {
                 specdec__template_emit_constant(t, t->token.value);
-                specdec__template_emit_code(t, SPECDEC__TEMPLATE_ITEM, 0);
+                specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_ITEM, 0);
             } else {
                 specdec__template_fail_syntax(t, "the name of an attribute is missing");
             }
@@ -152,7 +152,7 @@ static void specdec__template_compile_postfix_operators(specdec__template *t)
 }
 
 /* Compiles a name, a literal, or an expression in brackets. */
-static void specdec__template_compile_primary(specdec__template *t)
+static void specdec__template_compile_operand(specdec__template *t)
 {
     specdec__template_value value = t->token.value;
     int comma;
@@ -178,7 +178,7 @@ static void specdec__template_compile_primary(specdec__template *t)
         specdec__template_emit_constant(t, value);
         while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_QUOTED) { /* neighbouring strings are one */
             specdec__template_emit_constant(t, t->token.value);
-            specdec__template_emit_code(t, SPECDEC__TEMPLATE_CONCATENATE, 0);
+            specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_CONCATENATE, 0);
             specdec__template_lex_token(t);
         }
     } else if (t->token.kind == SPECDEC__TEMPLATE_LITERAL) {
@@ -191,7 +191,7 @@ static void specdec__template_compile_primary(specdec__template *t)
         const int count = specdec__template_compile_expression_list(t, 0, ']', &comma);
 
         specdec__template_expect_operator(t, ']');
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_LIST, count);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_MAKE_LIST, count);
     } else if (specdec__template_accept_operator(t, '{')) {
         specdec__template_compile_dict(t);
     } else {
@@ -202,7 +202,7 @@ static void specdec__template_compile_primary(specdec__template *t)
 /* Compiles a filter of a value, from the filter's name on. */
 static void specdec__template_compile_filter(specdec__template *t)
 {
-    const int which = specdec__template_find_filter(&t->token.value);
+    const int which = specdec__template_find_filter_row(&t->token.value);
     const size_t source = t->token.from;
     int32_t arguments = 0, made;
 
@@ -213,7 +213,8 @@ static void specdec__template_compile_filter(specdec__template *t)
     specdec__template_lex_token(t);
     if (t->token.kind == '(')
         arguments = specdec__template_compile_arguments(t);
-    made = specdec__template_emit_code(t, SPECDEC__TEMPLATE_FILTER, arguments | which << SPECDEC__TEMPLATE_ROW_SHIFT);
+    made = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_FILTER,
+                                              arguments | which << SPECDEC__TEMPLATE_ROW_SHIFT);
     if (!t->failed)
         t->code[made].source = (uint32_t)source & 0xffffffu;
 }
@@ -222,7 +223,7 @@ static void specdec__template_compile_filter(specdec__template *t)
 static void specdec__template_compile_test(specdec__template *t)
 {
     const int negated = specdec__template_accept_name(t, "not");
-    const int which = specdec__template_find_test(&t->token.value);
+    const int which = specdec__template_find_test_row(&t->token.value);
     int32_t arguments = 0;
 
     if (t->token.kind != SPECDEC__TEMPLATE_NAME) {
@@ -238,15 +239,15 @@ static void specdec__template_compile_test(specdec__template *t)
                 !specdec__template_token_is_name(t, "not") && !specdec__template_token_is_name(t, "in")) ||
                t->token.kind == SPECDEC__TEMPLATE_QUOTED || t->token.kind == SPECDEC__TEMPLATE_LITERAL ||
                t->token.kind == '[' || t->token.kind == '{') {
-        specdec__template_compile_primary(t);
+        specdec__template_compile_operand(t);
         specdec__template_compile_postfix_operators(t);
         arguments = 1;
     } else if (specdec__template_token_is_name(t, "is")) {
         specdec__template_fail_syntax(t, "a test is behind another one");
     }
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_TEST, arguments | which << SPECDEC__TEMPLATE_ROW_SHIFT);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_TEST, arguments | which << SPECDEC__TEMPLATE_ROW_SHIFT);
     if (negated)
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_NOT, 0);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_NOT, 0);
 }
 
 /* Compiles a value with signs in front, and attributes and calls behind it; filters = 1: also filters and tests. */
@@ -263,10 +264,11 @@ static void specdec__template_compile_unary_expression(specdec__template *t, int
         signs[count++] = (char)t->token.kind;
         specdec__template_lex_token(t);
     }
-    specdec__template_compile_primary(t);
+    specdec__template_compile_operand(t);
     specdec__template_compile_postfix_operators(t);
     while (count > 0)
-        specdec__template_emit_code(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS, 0);
+        specdec__template_emit_instruction(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS,
+                                           0);
     while (filters && !t->failed) {
         if (specdec__template_accept_operator(t, '|')) {
             specdec__template_compile_filter(t);
@@ -275,7 +277,7 @@ static void specdec__template_compile_unary_expression(specdec__template *t, int
         } else if (t->token.kind == '(') {
             const int32_t arguments = specdec__template_compile_arguments(t);
 
-            specdec__template_emit_code(t, SPECDEC__TEMPLATE_CALL, arguments);
+            specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_CALL, arguments);
         } else {
             return;
         }
@@ -284,7 +286,7 @@ static void specdec__template_compile_unary_expression(specdec__template *t, int
 
 /* Returns the precedence level of the operator that the current token begins; *op: its instruction. 0: the token begins
    no operator. */
-static int specdec__template_token_operator(specdec__template *t, int *op)
+static int specdec__template_operator_level(specdec__template *t, int *op)
 {
     static const struct { short kind; char level, op; } operators[] = {
         {'=' << 8 | '=', 4, SPECDEC__TEMPLATE_EQUAL}, {'!' << 8 | '=', 4, SPECDEC__TEMPLATE_UNEQUAL},
@@ -330,19 +332,19 @@ static void specdec__template_compile_comparison(specdec__template *t, int op)
             specdec__template_lex_token(t);
         specdec__template_lex_token(t);
         specdec__template_compile_expression(t, 5);
-        more = specdec__template_token_operator(t, &next) == 4;
+        more = specdec__template_operator_level(t, &next) == 4;
         if (more)
-            specdec__template_emit_code(t, SPECDEC__TEMPLATE_ROTATE, 0);
-        specdec__template_emit_code(t, op, 0);
+            specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_ROTATE, 0);
+        specdec__template_emit_instruction(t, op, 0);
         if (more)
-            ends = specdec__template_emit_code(t, SPECDEC__TEMPLATE_KEEP_FALSE, ends);
+            ends = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_KEEP_FALSE, ends);
         op = next;
     }
     if (ends < 0)
         return;
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 1);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, 1);
     specdec__template_set_chain_target(t, ends);
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_DROP_BELOW, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_DROP_BELOW, 0);
 }
 
 /* Compiles "if b else c" behind a value whose instructions begin at `begin`; these are moved behind those of b. */
@@ -351,9 +353,9 @@ static void specdec__template_compile_conditional_expression(specdec__template *
     int32_t middle = (int32_t)t->code_count, no, end;
 
     specdec__template_compile_expression(t, 1);
-    no = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0) - middle + begin;
-    specdec__template_exchange_code(t, begin, middle);
-    end = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+    no = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0) - middle + begin;
+    specdec__template_swap_code_ranges(t, begin, middle);
+    end = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, 0);
     specdec__template_set_jump_target(t, no);
     if (specdec__template_accept_name(t, "else"))
         specdec__template_compile_expression(t, 0);
@@ -375,21 +377,21 @@ static void specdec__template_compile_expression(specdec__template *t, int level
         return;
     if (level <= 3 && specdec__template_accept_name(t, "not")) {
         specdec__template_compile_expression(t, 3);
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_NOT, 0);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_NOT, 0);
     } else {
         specdec__template_compile_unary_expression(t, 1);
     }
-    while (!t->failed && (found = specdec__template_token_operator(t, &op)) != 0 && found >= level) {
+    while (!t->failed && (found = specdec__template_operator_level(t, &op)) != 0 && found >= level) {
         if (found == 4) {
             specdec__template_compile_comparison(t, op);
             continue;
         }
         specdec__template_lex_token(t);
-        jump = found < 3 ? specdec__template_emit_code(t, op, 0) : -1;
+        jump = found < 3 ? specdec__template_emit_instruction(t, op, 0) : -1;
         specdec__template_compile_expression(t, found + 1);
         specdec__template_set_jump_target(t, jump);
         if (jump < 0)
-            specdec__template_emit_code(t, op, 0);
+            specdec__template_emit_instruction(t, op, 0);
     }
     while (level == 0 && specdec__template_accept_name(t, "if"))
         specdec__template_compile_conditional_expression(t, begin);
@@ -432,7 +434,7 @@ static void specdec__template_compile_if(specdec__template *t)
 
     specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
     if (block)
-        block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
+        block->begin = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
 /* Compiles the tag {% elif %} with its condition. */
@@ -447,17 +449,17 @@ static void specdec__template_compile_elif(specdec__template *t)
     block->end_jumps = specdec__template_add_jump_to_chain(t, block->end_jumps);
     specdec__template_set_jump_target(t, block->begin);
     specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
-    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
+    block->begin = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
 /* Compiles the end of a loop's iterations; the instructions of the loop's `else` follow. */
 static void specdec__template_compile_loop_end(specdec__template *t, specdec__template_block *block)
 {
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_RAN, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_RAN, 0);
     specdec__template_jump_back(t, block->middle);
     specdec__template_set_jump_target(t, block->begin);
     specdec__template_set_chain_target(t, block->break_jumps);
-    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_FOR, 0);
+    block->begin = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_END_FOR, 0);
     block->kind = 'e';
 }
 
@@ -530,8 +532,8 @@ static void specdec__template_compile_assignment(specdec__template *t, int attri
     if (!comma)
         return;
     unpack = (int32_t)t->code_count;
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_UNPACK, count);
-    specdec__template_exchange_code(t, begin, unpack);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_UNPACK, count);
+    specdec__template_swap_code_ranges(t, begin, unpack);
 }
 
 /* Compiles the tag {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the
@@ -548,19 +550,19 @@ static void specdec__template_compile_for(specdec__template *t)
         specdec__template_fail_syntax(t, "a loop has no in");
     specdec__template_compile_tuple(t, 1, SPECDEC__TEMPLATE_TAG_END);
     if (specdec__template_accept_name(t, "if")) {
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_CHOOSE, 0);
-        next = specdec__template_emit_code(t, SPECDEC__TEMPLATE_NEXT, 0);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_CHOOSE, 0);
+        next = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_NEXT, 0);
         specdec__template_copy_code(t, begin, middle);
         specdec__template_compile_expression(t, 0);
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_CHOSEN, 0);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_CHOSEN, 0);
         specdec__template_jump_back(t, next);
         specdec__template_set_jump_target(t, next);
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_CHOOSE, 0);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_END_CHOOSE, 0);
     }
     specdec__template_accept_name(t, "recursive"); /* accepted; calls of such a loop are refused */
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_FOR, 0);
-    next = specdec__template_emit_code(t, SPECDEC__TEMPLATE_NEXT, 0) - middle + begin;
-    specdec__template_exchange_code(t, begin, middle);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_FOR, 0);
+    next = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_NEXT, 0) - middle + begin;
+    specdec__template_swap_code_ranges(t, begin, middle);
     if (block)
         block->begin = block->middle = next;
 }
@@ -592,7 +594,7 @@ static void specdec__template_compile_loop_exit(specdec__template *t, int breaks
         return;
     }
     if (inner)
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_LEAVE, inner);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_LEAVE, inner);
     if (breaks)
         t->block[i].break_jumps = specdec__template_add_jump_to_chain(t, t->block[i].break_jumps);
     else
@@ -612,11 +614,11 @@ static void specdec__template_begin_capture(specdec__template *t, int kind, int3
     const int32_t middle = (int32_t)t->code_count;
 
     if (block) {
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, middle - begin);
-        specdec__template_exchange_code(t, begin, middle);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, middle - begin);
+        specdec__template_swap_code_ranges(t, begin, middle);
         block->begin = begin + 1;
         block->middle = middle + 1;
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_CAPTURE, 0);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_CAPTURE, 0);
     }
 }
 
@@ -627,7 +629,7 @@ static void specdec__template_end_capture(specdec__template *t, int kind)
 
     if (!block)
         return;
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_CAPTURE, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_END_CAPTURE, 0);
     specdec__template_copy_code(t, block->begin, block->middle);
     t->open_blocks--;
 }
@@ -642,12 +644,12 @@ static void specdec__template_compile_set(specdec__template *t)
     end = (int32_t)t->code_count;
     if (specdec__template_accept_operator(t, '=')) {
         specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
-        specdec__template_exchange_code(t, begin, end);
+        specdec__template_swap_code_ranges(t, begin, end);
         return;
     }
     while (specdec__template_accept_operator(t, '|'))
         specdec__template_compile_filter(t);
-    specdec__template_exchange_code(t, begin, end);
+    specdec__template_swap_code_ranges(t, begin, end);
     specdec__template_begin_capture(t, 's', begin);
 }
 
@@ -662,7 +664,7 @@ static void specdec__template_compile_filter_block(specdec__template *t)
     do
         specdec__template_compile_filter(t);
     while (specdec__template_accept_operator(t, '|'));
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_EMIT, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_EMIT, 0);
     specdec__template_begin_capture(t, 'l', begin);
 }
 
@@ -689,7 +691,7 @@ static specdec__template_value specdec__template_compile_parameters(specdec__tem
             break;
         t->stack[t->value_count++] = name;
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_MISSING, &name, 1);
-        given = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+        given = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, 0);
         if (specdec__template_accept_operator(t, '='))
             specdec__template_compile_expression(t, 0);
         else
@@ -720,7 +722,8 @@ static specdec__template_macro *specdec__template_compile_macro_definition(specd
     memset(macro, 0, sizeof *macro);
     macro->name = specdec__template_intern_name(t, name);
     macro->parameters = specdec__template_sized_value(SPECDEC__TEMPLATE_LIST, NULL, 0);
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_DEFINE, (int32_t)(((unsigned char *)macro - t->memory) / 8));
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_DEFINE,
+                                       (int32_t)(((unsigned char *)macro - t->memory) / 8));
     return macro;
 }
 
@@ -736,7 +739,7 @@ static void specdec__template_compile_macro(specdec__template *t)
     if (!block || !macro)
         return;
     block->name = macro->name;
-    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+    block->begin = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, 0);
     t->macro = macro;
     macro->parameters = specdec__template_compile_parameters(t);
 }
@@ -749,7 +752,7 @@ static void specdec__template_compile_endmacro(specdec__template *t)
     if (!block)
         return;
     specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME);
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_RETURN, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_RETURN, 0);
     specdec__template_set_jump_target(t, block->begin);
     specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &block->name, 1);
     t->macro = block->macro;
@@ -767,7 +770,7 @@ static void specdec__template_compile_call_block(specdec__template *t)
     specdec__template_macro *macro;
 
     if (t->token.kind == '(') {
-        jump = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+        jump = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, 0);
         parameters = specdec__template_compile_parameters(t);
         specdec__template_set_jump_target(t, jump);
     }
@@ -789,7 +792,7 @@ static void specdec__template_compile_call_block(specdec__template *t)
     if (!macro)
         return;
     block->kind = 'c';
-    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+    block->begin = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, 0);
     t->macro = macro;
     macro->parameters = parameters;
     if (jump >= 0)
@@ -803,10 +806,10 @@ static void specdec__template_compile_endcall(specdec__template *t)
 
     if (!block)
         return;
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_RETURN, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_RETURN, 0);
     specdec__template_set_jump_target(t, block->begin);
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_CALL, block->end_jumps);
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_EMIT, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_CALL, block->end_jumps);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_EMIT, 0);
     t->macro = block->macro;
     t->open_blocks--;
 }
@@ -815,7 +818,7 @@ static void specdec__template_compile_endcall(specdec__template *t)
 static void specdec__template_compile_generation_block(specdec__template *t)
 {
     if (specdec__template_open_block(t, 'w'))
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_SCOPE, 0);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_SCOPE, 0);
 }
 
 /* Compiles the tag {% with NAME = VALUE, ... %}: a block with variables of its own. */
@@ -847,7 +850,7 @@ static void specdec__template_compile_scope_end(specdec__template *t)
     if (specdec__template_innermost_block(t, 'w')) {
         while (specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME))
             ;
-        specdec__template_emit_code(t, SPECDEC__TEMPLATE_LEAVE, 1);
+        specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_LEAVE, 1);
         t->open_blocks--;
     }
 }
@@ -856,7 +859,7 @@ static void specdec__template_compile_scope_end(specdec__template *t)
 static void specdec__template_compile_print(specdec__template *t)
 {
     specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_EMIT, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_EMIT, 0);
 }
 
 /* Compiles the statement of a tag {% %} by its name. */
@@ -901,7 +904,7 @@ static void specdec__template_compile_statement(specdec__template *t)
 
 /* Returns the offset at which the white space in front of offset `at` of the template's text begins, at least
    `from`. */
-static size_t specdec__template_space_begin(const specdec__template *t, size_t from, size_t at)
+static size_t specdec__template_offset_of_space_begin(const specdec__template *t, size_t from, size_t at)
 {
     while (at > from) {
         size_t c = at - 1;
@@ -916,7 +919,7 @@ static size_t specdec__template_space_begin(const specdec__template *t, size_t f
 }
 
 /* Returns the offset behind the white space that begins at offset `at` of the template's text. */
-static size_t specdec__template_space_end(const specdec__template *t, size_t at)
+static size_t specdec__template_offset_behind_space(const specdec__template *t, size_t at)
 {
     const char *text = (const char *)t->text.data;
 
@@ -927,18 +930,18 @@ static size_t specdec__template_space_end(const specdec__template *t, size_t at)
 
 /* Returns the offset at which the text in front of a tag ends: without white space if the tag begins with '-', or if a
    statement or comment is the first of its line (lstrip_blocks). */
-static size_t specdec__template_text_end(const specdec__template *t, size_t from, size_t tag, int lines)
+static size_t specdec__template_offset_of_text_end(const specdec__template *t, size_t from, size_t tag, int lines)
 {
     const int sign = specdec__template_text_byte(t, tag + 2);
     size_t line = tag, space;
 
     if (sign == '-')
-        return specdec__template_space_begin(t, from, tag);
+        return specdec__template_offset_of_space_begin(t, from, tag);
     if (sign == '+' || specdec__template_text_byte(t, tag + 1) == '{')
         return tag;
     while (line > from && t->text.data[line - 1] != '\n')
         line--;
-    space = specdec__template_space_begin(t, line, tag);
+    space = specdec__template_offset_of_space_begin(t, line, tag);
     return space == line && (line > from || lines) ? line : tag;
 }
 
@@ -959,10 +962,10 @@ static size_t specdec__template_match_raw_tag(const specdec__template *t, size_t
     const size_t size = strlen(name);
     int sign;
 
-    at = specdec__template_space_end(t, at);
+    at = specdec__template_offset_behind_space(t, at);
     if (t->text.size - at < size || memcmp(t->text.data + at, name, size) != 0)
         return 0;
-    at = specdec__template_space_end(t, at + size);
+    at = specdec__template_offset_behind_space(t, at + size);
     sign = specdec__template_text_byte(t, at);
     at += sign == '-' || (sign == '+' && size > 3);
     if (specdec__template_text_byte(t, at) != '%' || specdec__template_text_byte(t, at + 1) != '}')
@@ -977,7 +980,7 @@ static size_t specdec__template_compile_raw_block(specdec__template *t, size_t f
     size_t at, end;
 
     if (t->strip_behind == 2)
-        from = specdec__template_space_end(t, from);
+        from = specdec__template_offset_behind_space(t, from);
     for (at = from; at + 1 < t->text.size; at++) {
         const int sign = specdec__template_text_byte(t, at + 2);
 
@@ -985,7 +988,7 @@ static size_t specdec__template_compile_raw_block(specdec__template *t, size_t f
             continue;
         end = specdec__template_match_raw_tag(t, at + 2 + (sign == '-' || sign == '+'), "endraw", &t->strip_behind);
         if (end) {
-            specdec__template_compile_text(t, from, specdec__template_text_end(t, from, at, 0));
+            specdec__template_compile_text(t, from, specdec__template_offset_of_text_end(t, from, at, 0));
             return end;
         }
     }
@@ -1065,9 +1068,9 @@ static void specdec__template_compile(specdec__template *t)
     specdec__template_normalise_lines(t);
     t->code = (specdec__template_instruction *)specdec__template_take_memory(t, 1, 0);
     while (!t->failed && at < t->text.size) {
-        from = t->strip_behind == 2                                                 ? specdec__template_space_end(t, at)
+        from = t->strip_behind == 2 ? specdec__template_offset_behind_space(t, at)
                : t->strip_behind == 1 && specdec__template_text_byte(t, at) == '\n' ? at + 1
-                                                                             : at;
+                                                                                    : at;
         lines = from ? t->text.data[from - 1] == '\n' : 1;
         t->strip_behind = 0;
         for (tag = from; tag + 1 < t->text.size; tag++)
@@ -1080,14 +1083,14 @@ static void specdec__template_compile(specdec__template *t)
             break;
         }
         specdec__template_count_work(t, tag - from);
-        specdec__template_compile_text(t, from, specdec__template_text_end(t, from, tag, lines));
+        specdec__template_compile_text(t, from, specdec__template_offset_of_text_end(t, from, tag, lines));
         at = specdec__template_compile_tag(t, tag);
     }
     if (!t->failed && t->open_blocks) {
         t->token.from = t->block[t->open_blocks - 1].source;
         specdec__template_fail_syntax(t, "a block has no end");
     }
-    specdec__template_emit_code(t, SPECDEC__TEMPLATE_HALT, 0);
+    specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_HALT, 0);
 }
 
 SPECDEC__FOR_SPEED

@@ -28,7 +28,7 @@ static specdec__template_value specdec__template_repeat_value(specdec__template 
     if (a->kind == SPECDEC__TEMPLATE_STRING) {
         specdec__template_value text;
 
-        specdec__template_append_times(t, a, times);
+        specdec__template_append_repeated(t, a, times);
         text = specdec__template_finish_string(t, from);
         text.safe = a->safe;
         return text;
@@ -160,8 +160,8 @@ static specdec__template_value specdec__template_run_binary_operator(specdec__te
     case SPECDEC__TEMPLATE_EQUAL: case SPECDEC__TEMPLATE_UNEQUAL:
         return specdec__template_bool_value(specdec__template_values_equal(t, a, b, SPECDEC__TEMPLATE_MAX_COMPARED) ==
                                             (op == SPECDEC__TEMPLATE_EQUAL));
-    case SPECDEC__TEMPLATE_IN: return specdec__template_bool_value(specdec__template_is_in(t, b, a));
-    case SPECDEC__TEMPLATE_NOT_IN: return specdec__template_bool_value(!specdec__template_is_in(t, b, a));
+    case SPECDEC__TEMPLATE_IN: return specdec__template_bool_value(specdec__template_contains_value(t, b, a));
+    case SPECDEC__TEMPLATE_NOT_IN: return specdec__template_bool_value(!specdec__template_contains_value(t, b, a));
     default: break;
     }
     order = specdec__template_compare_values(t, a, b, SPECDEC__TEMPLATE_MAX_COMPARED);
@@ -204,12 +204,12 @@ static void specdec__template_write_output(specdec__template *t, const void *fro
 }
 
 /* Removes the output from offset `from` on, and returns it as a string. */
-static specdec__template_value specdec__template_take_output(specdec__template *t, size_t from)
+static specdec__template_value specdec__template_pop_output(specdec__template *t, size_t from)
 {
     const size_t at = t->used, size = t->output_bytes - from;
     size_t i;
 
-    specdec__template_append(t, t->output + from, size);
+    specdec__template_append_bytes(t, t->output + from, size);
     for (i = 0; i < t->used - at; i++)
         specdec__template_set_bit(t->marks, at + i, specdec__template_get_bit(t->output_marks, from + i));
     t->output_bytes = from;
@@ -217,7 +217,7 @@ static specdec__template_value specdec__template_take_output(specdec__template *
 }
 
 /* Releases the memory of the values that a statement of the template has computed. */
-static void specdec__template_release_memory(specdec__template *t)
+static void specdec__template_release_statement_values(specdec__template *t)
 {
     const size_t floor = t->frame[t->frame_count - 1].memory_floor;
 
@@ -410,7 +410,8 @@ static specdec__template_value specdec__template_call_dict(specdec__template *t,
 }
 
 /* Function raise_exception(MESSAGE) of templates: the template stops with an error. */
-static specdec__template_value specdec__template_call_raise(specdec__template *t, const specdec__template_call *call)
+static specdec__template_value specdec__template_call_raise_exception(specdec__template *t,
+                                                                      const specdec__template_call *call)
 {
     const specdec__template_value nothing = specdec__template_string_value("");
     const specdec__template_value text = specdec__template_to_string(t, call->positional_count ? call->positional
@@ -423,14 +424,14 @@ static specdec__template_value specdec__template_call_raise(specdec__template *t
 }
 
 /* Appends a number with leading zeros, at least `digits` digits, to the string that is being built. */
-static void specdec__template_append_padded(specdec__template *t, int64_t number, int digits)
+static void specdec__template_append_zero_padded(specdec__template *t, int64_t number, int digits)
 {
     char text[10];
     int i;
 
     for (i = digits; i-- > 0; number /= 10)
         text[i] = (char)('0' + number % 10);
-    specdec__template_append(t, text, (size_t)digits);
+    specdec__template_append_bytes(t, text, (size_t)digits);
 }
 
 /* Computes the Gregorian date of a day counted from 1 January 1970: year, month 1 to 12, day of month 1 to 31, day of
@@ -482,23 +483,23 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
         switch (kind) {
         case 'Y': specdec__template_append_integer(t, year); break;
         case 'B': specdec__template_append_text(t, months[month - 1]); break;
-        case 'b': case 'h': specdec__template_append(t, months[month - 1], 3); break;
+        case 'b': case 'h': specdec__template_append_bytes(t, months[month - 1], 3); break;
         case 'A': specdec__template_append_text(t, weekdays[weekday]); break;
-        case 'a': specdec__template_append(t, weekdays[weekday], 3); break;
+        case 'a': specdec__template_append_bytes(t, weekdays[weekday], 3); break;
         case 'p': specdec__template_append_text(t, hour < 12 ? "AM" : "PM"); break;
         case 'F':
-            specdec__template_append_padded(t, year, 4);
+            specdec__template_append_zero_padded(t, year, 4);
             specdec__template_append_text(t, "-");
-            specdec__template_append_padded(t, month, 2);
+            specdec__template_append_zero_padded(t, month, 2);
             specdec__template_append_text(t, "-");
-            specdec__template_append_padded(t, day, 2);
+            specdec__template_append_zero_padded(t, day, 2);
             break;
         case 'T':
-            specdec__template_append_padded(t, hour, 2);
+            specdec__template_append_zero_padded(t, hour, 2);
             specdec__template_append_text(t, ":");
-            specdec__template_append_padded(t, second / 60 % 60, 2);
+            specdec__template_append_zero_padded(t, second / 60 % 60, 2);
             specdec__template_append_text(t, ":");
-            specdec__template_append_padded(t, second % 60, 2);
+            specdec__template_append_zero_padded(t, second % 60, 2);
             break;
         case 'm': number = month; break;
         case 'd': number = day; break;
@@ -507,7 +508,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
         case 'M': number = second / 60 % 60; break;
         case 'S': number = second % 60; break;
         case 'y': number = (year % 100 + 100) % 100; break;
-        case 'j': specdec__template_append_padded(t, of_year, 3); break;
+        case 'j': specdec__template_append_zero_padded(t, of_year, 3); break;
         case 'w': specdec__template_append_integer(t, weekday); break;
         case 'u': specdec__template_append_integer(t, weekday ? weekday : 7); break;
         case 'e':
@@ -515,12 +516,12 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
                 specdec__template_append_text(t, " ");
             specdec__template_append_integer(t, day);
             break;
-        default: specdec__template_append(t, text + at, 1); break;
+        default: specdec__template_append_bytes(t, text + at, 1); break;
         }
         if (number >= 0 && plain)
             specdec__template_append_integer(t, number);
         else if (number >= 0)
-            specdec__template_append_padded(t, number, 2);
+            specdec__template_append_zero_padded(t, number, 2);
     }
     return specdec__template_finish_string(t, from);
 }
@@ -529,7 +530,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
 static const struct {
     const char *name; /* name of the function */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
-} specdec__template_functions[] = {{"raise_exception", specdec__template_call_raise},
+} specdec__template_functions[] = {{"raise_exception", specdec__template_call_raise_exception},
                                    {"range", specdec__template_call_range},
                                    {"namespace", specdec__template_call_namespace},
                                    {"dict", specdec__template_call_dict},
@@ -551,7 +552,7 @@ static specdec__template_value specdec__template_load_name(specdec__template *t,
     for (i = 0; i < SPECDEC__COUNT(specdec__template_functions); i++)
         if (specdec__template_string_equals(name, specdec__template_functions[i].name))
             return specdec__template_sized_value(SPECDEC__TEMPLATE_FUNCTION, NULL, i);
-    return specdec__template_undefined_name(name);
+    return specdec__template_undefined_value_of_name(name);
 }
 
 /* ---- Calls. */
@@ -592,7 +593,7 @@ static void specdec__template_expand_arguments(specdec__template *t, int32_t pac
 
 /* Pops the arguments of a call from the template's stack; they stay valid until the next push. packed: as returned by
    specdec__template_compile_arguments. */
-static specdec__template_call specdec__template_take_arguments(specdec__template *t, int32_t packed)
+static specdec__template_call specdec__template_pop_arguments(specdec__template *t, int32_t packed)
 {
     specdec__template_call call;
 
@@ -685,7 +686,7 @@ static specdec__template_value specdec__template_call_loop_method(specdec__templ
    specdec__template_compile_arguments. Returns the index of the next instruction. */
 static size_t specdec__template_call_value(specdec__template *t, int32_t packed, size_t next)
 {
-    const specdec__template_call call = specdec__template_take_arguments(t, packed);
+    const specdec__template_call call = specdec__template_pop_arguments(t, packed);
     const specdec__template_value callee = specdec__template_pop_value(t);
     const specdec__template_closure *closure = (const specdec__template_closure *)callee.as.data;
     specdec__template_value out;
@@ -749,7 +750,7 @@ static int specdec__template_next_iteration(specdec__template *t)
         return 0;
     t->scope->first_binding = NULL;
     frame->memory_floor = frame->memory_base + (((size_t)8 - frame->memory_base % 8) % 8) + sizeof *t->scope;
-    specdec__template_release_memory(t);
+    specdec__template_release_statement_values(t);
     if (frame->kind == 'f')
         specdec__template_set_variable(t, t->scope, &name,
                                        specdec__template_sized_value(SPECDEC__TEMPLATE_LOOP, frame->loop, 1));
@@ -768,7 +769,7 @@ static const void *specdec__template_constant_of_place(const specdec__template *
 
 /* Pushes a macro as a value onto the template's stack. place: the macro's place in memory; next: index of the
    instruction behind this one. */
-static void specdec__template_define_macro(specdec__template *t, int32_t place, size_t next)
+static void specdec__template_push_macro(specdec__template *t, int32_t place, size_t next)
 {
     specdec__template_closure *closure = (specdec__template_closure *)specdec__template_take_memory(t, 1,
                                                                                                     sizeof *closure);
@@ -827,14 +828,14 @@ static void specdec__template_write_value(specdec__template *t)
     const specdec__template_value text = specdec__template_to_string(t, &value);
 
     specdec__template_write_output(t, text.as.data, text.size);
-    specdec__template_release_memory(t);
+    specdec__template_release_statement_values(t);
 }
 
 /* Replaces a value and its arguments on the template's stack by the result of a filter or test. packed: as for a call,
    with the row of the filter or test. */
 static void specdec__template_run_filter_or_test(specdec__template *t, int op, int32_t packed)
 {
-    const specdec__template_call call = specdec__template_take_arguments(
+    const specdec__template_call call = specdec__template_pop_arguments(
         t, packed & ((1 << SPECDEC__TEMPLATE_ROW_SHIFT) - 1));
     const specdec__template_value value = specdec__template_pop_value(t);
     const int which = packed >> SPECDEC__TEMPLATE_ROW_SHIFT;
@@ -910,7 +911,7 @@ static void specdec__template_pop_frames(specdec__template *t, int32_t count)
             t->output_bytes = t->frame[t->frame_count - 1].output_base;
         specdec__template_pop_frame(t);
     }
-    specdec__template_release_memory(t);
+    specdec__template_release_statement_values(t);
 }
 
 /* Ends a macro or a captured block: its output becomes a value on the stack. Returns the index of the instruction to
@@ -921,7 +922,7 @@ static size_t specdec__template_end_capture_frame(specdec__template *t)
 
     specdec__template_pop_frame(t);
     t->value_count = (int)frame->stack_base;
-    specdec__template_push_value(t, specdec__template_take_output(t, frame->output_base));
+    specdec__template_push_value(t, specdec__template_pop_output(t, frame->output_base));
     return frame->return_instruction;
 }
 
@@ -950,7 +951,7 @@ static size_t specdec__template_run_flow_instruction(specdec__template *t, int o
     case SPECDEC__TEMPLATE_RAN: frame->loop->completed = 1; return next;
     case SPECDEC__TEMPLATE_END_FOR:
         specdec__template_pop_frame(t);
-        specdec__template_release_memory(t);
+        specdec__template_release_statement_values(t);
         return frame->loop->completed ? target : next;
     case SPECDEC__TEMPLATE_CHOSEN:
         top = specdec__template_pop_value(t);
@@ -961,7 +962,7 @@ static size_t specdec__template_run_flow_instruction(specdec__template *t, int o
         specdec__template_pop_frame(t);
         specdec__template_push_value(t, specdec__template_list_value(frame->loop->kept_items, frame->loop->kept_count));
         return next;
-    case SPECDEC__TEMPLATE_DEFINE: specdec__template_define_macro(t, argument, next); return next;
+    case SPECDEC__TEMPLATE_DEFINE: specdec__template_push_macro(t, argument, next); return next;
     case SPECDEC__TEMPLATE_MISSING:
         return next + (size_t)!specdec__template_find_variable(
                           t->scope, (const specdec__template_value *)specdec__template_constant_of_place(t, argument));
@@ -1000,8 +1001,8 @@ static void specdec__template_run_code(specdec__template *t)
 /* ---- Input values of a template. */
 
 /* Defines a variable of the whole template, such as messages, before the template runs. */
-static void specdec__template_define_name(specdec__template *t, specdec__template_value name,
-                                          specdec__template_value value)
+static void specdec__template_define_variable(specdec__template *t, specdec__template_value name,
+                                              specdec__template_value value)
 {
     name = specdec__template_intern_name(t, name);
     specdec__template_set_variable(t, &t->root, &name, value);
@@ -1018,7 +1019,7 @@ static specdec__template_value specdec__template_marked_string(specdec__template
 
 /* Returns the constant string of a known role, such as "user", which is not marked, as some templates write control
    tokens with it; NULL: another role. */
-static const char *specdec__template_known_role(const char *text, size_t size)
+static const char *specdec__template_constant_of_role(const char *text, size_t size)
 {
     static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
     size_t i;
@@ -1031,7 +1032,8 @@ static const char *specdec__template_known_role(const char *text, size_t size)
 
 /* Returns the value of a JSON string as a template's string; its bytes are marked as a message's, except for known
    roles. */
-static specdec__template_value specdec__template_json_string(specdec__template *t, const specdec__json *j, size_t node)
+static specdec__template_value specdec__template_value_of_json_string(specdec__template *t, const specdec__json *j,
+                                                                      size_t node)
 {
     const size_t at = t->used, most = j->nodes[node].to - j->nodes[node].from;
     const char *role;
@@ -1042,7 +1044,7 @@ static specdec__template_value specdec__template_json_string(specdec__template *
     specdec__template_count_work(t, most);
     t->used += specdec__json_string_value(j, node, (char *)t->memory + at, most);
     role = node > 1 && specdec__json_string_equals(j, node - 1, "role", 4)
-               ? specdec__template_known_role((const char *)t->memory + at, t->used - at)
+               ? specdec__template_constant_of_role((const char *)t->memory + at, t->used - at)
                : NULL;
     if (role) {
         t->used = at;
@@ -1054,7 +1056,8 @@ static specdec__template_value specdec__template_json_string(specdec__template *
 }
 
 /* Returns the value of a JSON node as a template's value; arrays and objects stay empty. */
-static specdec__template_value specdec__template_json_node(specdec__template *t, const specdec__json *j, size_t node)
+static specdec__template_value specdec__template_value_of_json_node(specdec__template *t, const specdec__json *j,
+                                                                    size_t node)
 {
     const size_t count = j->nodes[node].count;
     specdec__template_value *items;
@@ -1065,7 +1068,7 @@ static specdec__template_value specdec__template_json_node(specdec__template *t,
     case SPECDEC__JSON_NULL: return specdec__template_none_value();
     case SPECDEC__JSON_FALSE: return specdec__template_bool_value(0);
     case SPECDEC__JSON_TRUE: return specdec__template_bool_value(1);
-    case SPECDEC__JSON_STRING: return specdec__template_json_string(t, j, node);
+    case SPECDEC__JSON_STRING: return specdec__template_value_of_json_string(t, j, node);
     case SPECDEC__JSON_NUMBER:
         if (!j->nodes[node].escaped && specdec__json_read_integer(j, node, &integer))
             return specdec__template_integer_value(integer);
@@ -1080,8 +1083,8 @@ static specdec__template_value specdec__template_json_node(specdec__template *t,
 }
 
 /* Returns a parsed JSON text as a template's value, with all that its arrays and objects contain. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(specdec__template *t,
-                                                                              const specdec__json *j)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_value_of_parsed_json(specdec__template *t,
+                                                                                        const specdec__json *j)
 {
     struct {
         specdec__template_value *next;
@@ -1098,7 +1101,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(sp
             slot = open[depth - 1].next++;
             open[depth - 1].left--;
         }
-        *slot = specdec__template_json_node(t, j, node);
+        *slot = specdec__template_value_of_json_node(t, j, node);
         if (slot->kind != SPECDEC__TEMPLATE_LIST && slot->kind != SPECDEC__TEMPLATE_DICT)
             continue;
         if (depth == SPECDEC__TEMPLATE_MAX_NESTED)
@@ -1126,7 +1129,7 @@ SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specd
         j.nodes = (specdec__json_node *)specdec__template_take_permanent_memory(
             t, specdec__size_multiply(j.room, sizeof *j.nodes));
         if (j.nodes && specdec__json_parse(&j))
-            value = specdec__template_json_value(t, &j);
+            value = specdec__template_value_of_parsed_json(t, &j);
         t->limit = limit;
     } else {
         specdec__template_fail_with_culprit(t, "a JSON text is none",
@@ -1149,8 +1152,8 @@ static SPECDEC__UNUSED size_t specdec__template_memory_needed(size_t bytes)
 /* Initialises a chat template with its text and memory. memory[size], aligned for pointers, is for its values;
    output[room] receives the text that it writes; plain[] receives a bit for each byte of that text, 1: it comes from a
    message. */
-static void specdec__template_begin(specdec__template *t, specdec__bytes text, void *memory, size_t size, char *output,
-                                    unsigned char *plain, size_t room)
+static void specdec__template_init(specdec__template *t, specdec__bytes text, void *memory, size_t size, char *output,
+                                   unsigned char *plain, size_t room)
 {
     const size_t bytes = size / 9 * 8 / 64 * 64;
 

@@ -338,7 +338,7 @@ static specdec__template_value specdec__template_intern_name(specdec__template *
 }
 
 /* Appends an instruction to the compiled template. Returns its index. */
-static int32_t specdec__template_emit_code(specdec__template *t, int op, int32_t argument)
+static int32_t specdec__template_emit_instruction(specdec__template *t, int op, int32_t argument)
 {
     specdec__template_instruction *code = &t->code[t->code_count];
 
@@ -362,7 +362,7 @@ static void specdec__template_emit_values(specdec__template *t, int op, const sp
     if (!own)
         return;
     memcpy(own, values, (size_t)count * sizeof *values);
-    specdec__template_emit_code(t, op, (int32_t)(((unsigned char *)own - t->memory) / 8));
+    specdec__template_emit_instruction(t, op, (int32_t)(((unsigned char *)own - t->memory) / 8));
 }
 
 /* Appends an instruction that pushes a constant value onto the stack. */
@@ -389,7 +389,7 @@ static void specdec__template_set_jump_target(specdec__template *t, int32_t jump
    Returns the index of the new one. */
 static int32_t specdec__template_add_jump_to_chain(specdec__template *t, int32_t last)
 {
-    return specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, last);
+    return specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, last);
 }
 
 /* Makes all jumps of a chain jump to the instruction that is appended next. last: the last jump of the chain. */
@@ -406,7 +406,7 @@ static void specdec__template_set_chain_target(specdec__template *t, int32_t las
 /* Appends a jump to the earlier instruction `to`. */
 static void specdec__template_jump_back(specdec__template *t, int32_t to)
 {
-    const int32_t jump = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+    const int32_t jump = specdec__template_emit_instruction(t, SPECDEC__TEMPLATE_JUMP, 0);
 
     if (!t->failed)
         t->code[jump].argument = to - jump - 1;
@@ -416,7 +416,7 @@ static void specdec__template_jump_back(specdec__template *t, int32_t to)
 static void specdec__template_copy_code(specdec__template *t, int32_t from, int32_t to)
 {
     for (; from < to && !t->failed; from++) {
-        const int32_t made = specdec__template_emit_code(t, 0, 0);
+        const int32_t made = specdec__template_emit_instruction(t, 0, 0);
 
         if (!t->failed)
             t->code[made] = t->code[from];
@@ -435,7 +435,7 @@ static void specdec__template_reverse_code(specdec__template *t, int32_t from, i
 }
 
 /* Exchanges the instructions [from, middle) of the compiled template with those from middle to the end. */
-static void specdec__template_exchange_code(specdec__template *t, int32_t from, int32_t middle)
+static void specdec__template_swap_code_ranges(specdec__template *t, int32_t from, int32_t middle)
 {
     if (t->failed)
         return;

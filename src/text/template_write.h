@@ -19,7 +19,7 @@ typedef struct specdec__template_write_form {
 } specdec__template_write_form;
 
 /* Returns the default form of Python's repr or (json = 1) json.dumps. */
-static specdec__template_write_form specdec__template_default_form(int json)
+static specdec__template_write_form specdec__template_default_write_form(int json)
 {
     specdec__template_write_form form;
 
@@ -43,7 +43,7 @@ static void specdec__template_append_integer(specdec__template *t, int64_t numbe
     while (left /= 10);
     if (number < 0)
         digits[--at] = '-';
-    specdec__template_append(t, digits + at, sizeof digits - at);
+    specdec__template_append_bytes(t, digits + at, sizeof digits - at);
 }
 
 /* Appends an escape, such as \u, with `digits` hexadecimal digits of a code point, to the string that is being
@@ -52,7 +52,7 @@ static void specdec__template_append_escape(specdec__template *t, const char *es
 {
     specdec__template_append_text(t, escape);
     while (digits-- > 0)
-        specdec__template_append(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
+        specdec__template_append_bytes(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
 }
 
 /* Does Python's repr escape a code point? Unicode's classes Cc, Cf, Zl, Zp, Zs and Co, as far as they matter. */
@@ -74,7 +74,7 @@ static void specdec__template_append_quoted(specdec__template *t, const specdec_
 
     if (known || (!form->json && code == (uint32_t)quote)) {
         escape[1] = !known ? (char)quote : form->json ? json_names[known - json] : repr_names[known - repr];
-        specdec__template_append(t, escape, 2);
+        specdec__template_append_bytes(t, escape, 2);
     } else if (form->json ? code < 32 || (form->ascii_only && code > 126) : specdec__template_is_unprintable(code)) {
         if (form->json && code > 0xffff) {
             specdec__template_append_escape(t, "\\u", 0xd800 + ((code - 0x10000) >> 10), 4);
@@ -85,7 +85,7 @@ static void specdec__template_append_quoted(specdec__template *t, const specdec_
             specdec__template_append_escape(t, "\\x", code, 2);
         }
     } else {
-        specdec__template_append(t, at, size);
+        specdec__template_append_bytes(t, at, size);
     }
 }
 
@@ -100,7 +100,7 @@ static void specdec__template_append_quoted_string(specdec__template *t, const s
     const char mark = (char)quote;
     size_t at, size, plain, from, i;
 
-    specdec__template_append(t, &mark, 1);
+    specdec__template_append_bytes(t, &mark, 1);
     for (at = 0; at < string->size && !t->failed; at += size) {
         for (plain = at; plain < string->size; plain++) {
             const int c = (unsigned char)text[plain];
@@ -110,7 +110,7 @@ static void specdec__template_append_quoted_string(specdec__template *t, const s
         }
         size = plain - at;
         if (size) {
-            specdec__template_append(t, text + at, size);
+            specdec__template_append_bytes(t, text + at, size);
             continue;
         }
         size = specdec__template_character_bytes(text, string->size, at);
@@ -120,7 +120,7 @@ static void specdec__template_append_quoted_string(specdec__template *t, const s
         for (i = from; i < t->used && place != SIZE_MAX; i++)
             specdec__template_set_bit(t->marks, i, specdec__template_get_bit(t->marks, place + at));
     }
-    specdec__template_append(t, &mark, 1);
+    specdec__template_append_bytes(t, &mark, 1);
 }
 
 /* ---- Doubles: the shortest decimal number that is nearest to the double, as Python's repr writes. */
@@ -130,7 +130,7 @@ enum { SPECDEC__TEMPLATE_DOUBLE_WORDS = 90, SPECDEC__TEMPLATE_DOUBLE_DIGITS = 9 
 
 /* Writes mantissa * 2^exponent exactly as SPECDEC__TEMPLATE_DOUBLE_DIGITS decimal digits; for a negative exponent the
    number is multiplied by 10^-exponent. */
-static void specdec__template_expand_double(uint64_t mantissa, int exponent, char *digits)
+static void specdec__template_write_double_digits(uint64_t mantissa, int exponent, char *digits)
 {
     uint32_t word[SPECDEC__TEMPLATE_DOUBLE_WORDS]; /* 9 decimal digits each, the lowest first */
     const uint32_t factor = exponent < 0 ? 5 : 2;
@@ -191,9 +191,9 @@ static int specdec__template_shortest_digits(double number, char *room, char *ou
     bound = !mantissa && exponent > 1; /* the next double below is only half as far away */
     mantissa |= exponent ? 1ull << 52 : 0;
     exponent = (exponent ? exponent : 1) - 1075 - 2;
-    specdec__template_expand_double(4 * mantissa - (bound ? 1 : 2), exponent, low);
-    specdec__template_expand_double(4 * mantissa, exponent, exact);
-    specdec__template_expand_double(4 * mantissa + 2, exponent, high);
+    specdec__template_write_double_digits(4 * mantissa - (bound ? 1 : 2), exponent, low);
+    specdec__template_write_double_digits(4 * mantissa, exponent, exact);
+    specdec__template_write_double_digits(4 * mantissa + 2, exponent, high);
     while (exact[first] == '0')
         first++;
     while (!fits && count < 17) {
@@ -235,16 +235,16 @@ static void specdec__template_append_double(specdec__template *t, double number,
     if (number < 0 || (!(number > 0) && 1 / number < 0))
         specdec__template_append_text(t, "-");
     if (point > 16 || point < -3) {
-        specdec__template_append(t, digits, 1);
+        specdec__template_append_bytes(t, digits, 1);
         specdec__template_append_text(t, count > 1 ? "." : "");
-        specdec__template_append(t, digits + 1, (size_t)count - 1);
+        specdec__template_append_bytes(t, digits + 1, (size_t)count - 1);
         specdec__template_append_text(t, point > 0 ? "e+" : "e-");
         point = point > 0 ? point - 1 : 1 - point;
         exponent[0] = (char)('0' + point / 10 % 10);
         exponent[1] = (char)('0' + point % 10);
         if (point > 99)
             specdec__template_append_integer(t, point / 100);
-        specdec__template_append(t, exponent, 2);
+        specdec__template_append_bytes(t, exponent, 2);
         return;
     }
     if (point <= 0)
@@ -254,7 +254,7 @@ static void specdec__template_append_double(specdec__template *t, double number,
     for (i = 0; i < count || i <= point; i++) {
         if (i == point && point > 0)
             specdec__template_append_text(t, ".");
-        specdec__template_append(t, i < count ? digits + i : "0", 1);
+        specdec__template_append_bytes(t, i < count ? digits + i : "0", 1);
     }
 }
 
@@ -268,10 +268,11 @@ typedef struct specdec__template_write_level {
 } specdec__template_write_level;
 
 /* Appends a string `times` times to the string that is being built. */
-static void specdec__template_append_times(specdec__template *t, const specdec__template_value *string, int64_t times)
+static void specdec__template_append_repeated(specdec__template *t, const specdec__template_value *string,
+                                              int64_t times)
 {
     while (times-- > 0 && string->size && !t->failed)
-        specdec__template_append(t, string->as.data, string->size);
+        specdec__template_append_bytes(t, string->as.data, string->size);
 }
 
 /* Appends a line end and the indentation of a level to the string that is being built. */
@@ -283,14 +284,14 @@ static void specdec__template_append_line_end(specdec__template *t, const specde
         return;
     specdec__template_append_text(t, "\n");
     if (form->indent_text.size)
-        specdec__template_append_times(t, &form->indent_text, level);
+        specdec__template_append_repeated(t, &form->indent_text, level);
     else
-        specdec__template_append_times(t, &space, (int64_t)form->indent * level);
+        specdec__template_append_repeated(t, &space, (int64_t)form->indent * level);
 }
 
 /* Returns the opening (index 0) or closing (1) bracket with which a list, tuple or dict is written. */
-static const char *specdec__template_list_bracket(const specdec__template_write_form *form,
-                                                  const specdec__template_value *value, int index)
+static const char *specdec__template_bracket_of_collection(const specdec__template_write_form *form,
+                                                           const specdec__template_value *value, int index)
 {
     switch (value->kind) {
     case SPECDEC__TEMPLATE_DICT: return index ? "}" : "{";
@@ -373,17 +374,17 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
         } else {
             level[depth].value = *value;
             level[depth++].next_item = 0;
-            specdec__template_append_text(t, specdec__template_list_bracket(form, value, 0));
+            specdec__template_append_text(t, specdec__template_bracket_of_collection(form, value, 0));
         }
         while (depth && level[depth - 1].next_item == level[depth - 1].value.size && !t->failed) {
             if (level[--depth].next_item)
                 specdec__template_append_line_end(t, form, depth);
-            specdec__template_append_text(t, specdec__template_list_bracket(form, &level[depth].value, 1));
+            specdec__template_append_text(t, specdec__template_bracket_of_collection(form, &level[depth].value, 1));
         }
         if (!depth || t->failed)
             return;
         if (level[depth - 1].next_item)
-            specdec__template_append(t, form->item_separator.as.data, form->item_separator.size);
+            specdec__template_append_bytes(t, form->item_separator.as.data, form->item_separator.size);
         specdec__template_append_line_end(t, form, depth);
         value = specdec__template_list_items(&level[depth - 1].value);
         if (level[depth - 1].value.kind == SPECDEC__TEMPLATE_DICT) {
@@ -391,7 +392,7 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
                                                   level[depth - 1].next_item ? level[depth - 1].name : NULL);
             level[depth - 1].name = value;
             specdec__template_append_single_value(t, value, form, 1);
-            specdec__template_append(t, form->name_separator.as.data, form->name_separator.size);
+            specdec__template_append_bytes(t, form->name_separator.as.data, form->name_separator.size);
             value++;
         } else {
             value += level[depth - 1].next_item;
@@ -403,7 +404,7 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
 /* Returns a value converted to a string, as by Python's str. */
 static specdec__template_value specdec__template_to_string(specdec__template *t, const specdec__template_value *value)
 {
-    const specdec__template_write_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_write_form(0);
     const size_t from = t->used;
 
     if (value->kind == SPECDEC__TEMPLATE_STRING)

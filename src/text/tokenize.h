@@ -19,11 +19,11 @@ typedef struct specdec__tokenize_frame {
 
 /* Returns the bytes of scratch memory with which specdec__tokenize takes any text of `length` bytes: about 13 for each.
    Less is enough when the longest word (BPE) or the longest part without spaces (SPM) is shorter than the text. */
-static SPECDEC__UNUSED size_t specdec__tokenize_scratch(const specdec__vocab *v, size_t length)
+static SPECDEC__UNUSED size_t specdec__tokenize_scratch_bytes(const specdec__vocab *v, size_t length)
 {
     size_t frames = (v->special_count < length ? v->special_count : length) + 1;
 
-    return specdec__size_add(specdec__size_add(specdec__text_merge_scratch(specdec__size_add(length, 1)),
+    return specdec__size_add(specdec__size_add(specdec__text_merge_scratch_bytes(specdec__size_add(length, 1)),
                                                specdec__size_multiply(frames, sizeof(specdec__tokenize_frame))),
                              3 * sizeof(uint32_t)); /* for alignment */
 }
@@ -150,9 +150,10 @@ enum { SPECDEC__TOKENIZE_ADD_BOS = 32, SPECDEC__TOKENIZE_NO_BOS = 64 };
 
 /* Tokenizes a text, which may contain any bytes. flags: SPECDEC_TOKENIZE_... plain: a bit for each byte, 1: it is part
    of no control token; NULL: all bytes may be. *count: the number of tokens, at most 4 a byte and 5 more, also when it
-   is above capacity (BUFFER; then only the first ones are written). scratch: see specdec__tokenize_scratch; MEMORY when
-   it is too small. Takes n log n time. Implements SentencePiece (Kudo and Richardson 2018) and byte-level BPE (Radford
-   et al. 2019) as llama.cpp does; invalid UTF-8 counts as characters that are neither letter, number nor space. */
+   is above capacity (BUFFER; then only the first ones are written). scratch: see specdec__tokenize_scratch_bytes;
+   MEMORY when it is too small. Takes n log n time. Implements SentencePiece (Kudo and Richardson 2018) and byte-level
+   BPE (Radford et al. 2019) as llama.cpp does; invalid UTF-8 counts as characters that are neither letter, number nor
+   space. */
 static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v, const char *text, size_t length,
                                                         int flags, const unsigned char *plain, int32_t *tokens,
                                                         size_t capacity, size_t *count, void *scratch,

@@ -260,10 +260,10 @@ static int specdec__utf8_sequence_bytes(const unsigned char *text, size_t length
 
 /* A character of a text, decoded and classified. */
 typedef struct specdec__text_character {
-    uint32_t code; /* code point; U+FFFD for an invalid byte */
-    int size;      /* bytes; 0 at the end of the text */
-    int kind;      /* SPECDEC__TEXT_OTHER to SPECDEC__TEXT_END */
-    int properties; /* bits: SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
+    uint32_t code;  /* code point; U+FFFD for an invalid byte */
+    int size;       /* bytes of the character; 0 at the end of the text */
+    int kind;       /* letter, number, space ...: SPECDEC__TEXT_OTHER to SPECDEC__TEXT_END */
+    int properties; /* upper case, symbol ...: bits SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
 } specdec__text_character;
 
 /* Returns the character at byte offset `at` of a text, decoded and classified. */
@@ -318,7 +318,7 @@ static int specdec__text_code_to_byte(uint32_t code)
 
 /* Writes a byte of plain text to out as the vocabulary spells it in token texts: SPM writes U+2581 for a space,
    byte-level BPE its character for the byte. Returns the number of bytes in out, 1 to 3. */
-SPECDEC__INLINE size_t specdec__text_spell_byte(int model, unsigned char byte, unsigned char out[3])
+SPECDEC__INLINE size_t specdec__text_spell_byte_in_token(int model, unsigned char byte, unsigned char out[3])
 {
     uint32_t code = byte;
 

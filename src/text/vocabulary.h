@@ -213,7 +213,7 @@ static int specdec__vocab_byte_of_hex_text(specdec__bytes text)
 SPECDEC__FOR_SIZE
 /* Returns the row of specdec__vocab_known_texts that has a text; NULL: none has it. Nearly all texts are ruled out by
    their first and last bytes. */
-static const struct specdec__vocab_known_text *specdec__vocab_find_known_text(specdec__bytes text)
+static const struct specdec__vocab_known_text *specdec__vocab_find_known_token_text(specdec__bytes text)
 {
     size_t i;
 
@@ -227,9 +227,9 @@ static const struct specdec__vocab_known_text *specdec__vocab_find_known_text(sp
 }
 
 /* Returns the mark, SPECDEC__MARK_NONE to _SHOWN, of a token with this text in this vocabulary. */
-static int specdec__vocab_text_mark(const specdec__vocab *v, specdec__bytes text)
+static int specdec__vocab_mark_of_token_text(const specdec__vocab *v, specdec__bytes text)
 {
-    const struct specdec__vocab_known_text *row = specdec__vocab_find_known_text(text);
+    const struct specdec__vocab_known_text *row = specdec__vocab_find_known_token_text(text);
     const int other = v->marks_present & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
 
     if (!row || (row->fim && v->fim[row->fim] >= 0))
@@ -242,7 +242,7 @@ static int specdec__vocab_text_mark(const specdec__vocab *v, specdec__bytes text
 /* Returns whether a token with this text is an end-of-text token of the vocabulary. */
 static int specdec__vocab_text_is_end_token(const specdec__vocab *v, specdec__bytes text)
 {
-    const int mark = specdec__vocab_text_mark(v, text);
+    const int mark = specdec__vocab_mark_of_token_text(v, text);
 
     return mark == SPECDEC__MARK_CLOSES ? !(v->marks_present & SPECDEC__MARK_TOOL)
                                         : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
@@ -252,7 +252,7 @@ static int specdec__vocab_text_is_end_token(const specdec__vocab *v, specdec__by
    types; in a file without types it is guessed from id and text. */
 static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
-    const int mark = specdec__vocab_text_mark(v, text);
+    const int mark = specdec__vocab_mark_of_token_text(v, text);
     int32_t i = (int32_t)id;
 
     if (mark == SPECDEC__MARK_SHOWN)
@@ -290,7 +290,7 @@ static int specdec__vocab_type_is_special(int type)
 
 /* Returns the text of the next token, in the order of ids. *at: byte offset in v->texts, 0 before the first token. Does
    not need v->text_offset. */
-static specdec__bytes specdec__vocab_next_text(const specdec__vocab *v, size_t *at)
+static specdec__bytes specdec__vocab_next_token_text(const specdec__vocab *v, size_t *at)
 {
     specdec__bytes out;
 
@@ -310,7 +310,7 @@ static int32_t specdec__vocab_find_token(const specdec__vocab *v, const char *na
     int64_t number = 0;
 
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__vocab_next_text(v, &at);
+        specdec__bytes text = specdec__vocab_next_token_text(v, &at);
 
         if (text.size == length && memcmp(text.data, name, length) == 0)
             return (int32_t)id;

@@ -11,7 +11,7 @@ SPECDEC__FOR_SIZE
 
 /* Returns the offset behind the run of characters of a kind (SPECDEC__TEXT_LETTER ...) that begins at offset `at` of a
    text, at most `limit` characters. */
-static size_t specdec__text_skip_kind(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
+static size_t specdec__text_end_of_kind_run(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
 {
     while (limit--) {
         specdec__text_character c = specdec__text_character_at(text, length, at);
@@ -60,7 +60,7 @@ typedef size_t specdec__text_word_function(const unsigned char *text, size_t len
 
 /* Returns the number of bytes of the first word of a text by
    's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ (GPT-2). */
-static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, size_t digits)
+static size_t specdec__text_word_bytes_gpt2(const unsigned char *text, size_t length, size_t digits)
 {
     size_t contraction = specdec__text_contraction_bytes(text, length, 0), from = text[0] == ' ';
     specdec__text_character c;
@@ -71,23 +71,23 @@ static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, 
     c = specdec__text_character_at(text, length, from);
     if (c.kind == SPECDEC__TEXT_SPACE || c.kind == SPECDEC__TEXT_END)
         return specdec__text_white_space_bytes(text, length);
-    return specdec__text_skip_kind(text, length, from, c.kind, SIZE_MAX);
+    return specdec__text_end_of_kind_run(text, length, from, c.kind, SIZE_MAX);
 }
 
 /* Returns the number of bytes of the first word of a text by GPT-2's expression, after a first split where every digit
    is a piece (StarCoder, SmolLM). */
-static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t length, size_t digits)
+static size_t specdec__text_word_bytes_gpt2_digits(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t at = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 1), end;
+    size_t at = specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, 1), end;
 
     if (at)
         return at;
-    end = specdec__text_word_gpt2(text, length, digits);
+    end = specdec__text_word_bytes_gpt2(text, length, digits);
     while (at < length) {
         specdec__text_character c = specdec__text_character_at(text, length, at);
 
         if (c.kind == SPECDEC__TEXT_NUMBER)
-            return specdec__text_word_gpt2(text, at, digits);
+            return specdec__text_word_bytes_gpt2(text, at, digits);
         if (at >= end && c.kind != SPECDEC__TEXT_SPACE)
             break;
         at += (size_t)c.size;
@@ -96,11 +96,11 @@ static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t l
 }
 
 /* Returns the number of bytes of \s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text; 0: no match. */
-static size_t specdec__text_word_of_white_space(const unsigned char *text, size_t length)
+static size_t specdec__text_word_bytes_of_white_space(const unsigned char *text, size_t length)
 {
     size_t end;
 
-    for (end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
+    for (end = specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
         if (text[end - 1] == '\r' || text[end - 1] == '\n')
             return end;
     return specdec__text_white_space_bytes(text, length);
@@ -108,19 +108,20 @@ static size_t specdec__text_word_of_white_space(const unsigned char *text, size_
 
 /* Returns the number of bytes of \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of
    a text that no letters begin. slashes = 1: [\r\n/]* instead of [\r\n]*. */
-static size_t specdec__text_word_without_letters(const unsigned char *text, size_t length, size_t digits, int slashes)
+static size_t specdec__text_word_bytes_without_letters(const unsigned char *text, size_t length, size_t digits,
+                                                       int slashes)
 {
-    size_t from = text[0] == ' ', end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
+    size_t from = text[0] == ' ', end = specdec__text_end_of_kind_run(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
 
     if (end)
         return end;
-    end = specdec__text_skip_kind(text, length, from, SPECDEC__TEXT_OTHER, SIZE_MAX);
+    end = specdec__text_end_of_kind_run(text, length, from, SPECDEC__TEXT_OTHER, SIZE_MAX);
     if (end > from) {
         while (end < length && (text[end] == '\r' || text[end] == '\n' || (slashes && text[end] == '/')))
             end++;
         return end;
     }
-    return specdec__text_word_of_white_space(text, length);
+    return specdec__text_word_bytes_of_white_space(text, length);
 }
 
 /* Returns the number of bytes of [^\r\n\p{L}\p{N}]? at the beginning of a text: a character that may precede the
@@ -133,16 +134,16 @@ static size_t specdec__text_letter_prefix_bytes(specdec__text_character c)
 }
 
 /* Returns the number of bytes of the first word of a text by (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| and
-   the alternatives of specdec__text_word_without_letters (Llama 3: digits 3, Qwen 2: digits 1). */
-static size_t specdec__text_word_llama3(const unsigned char *text, size_t length, size_t digits)
+   the alternatives of specdec__text_word_bytes_without_letters (Llama 3: digits 3, Qwen 2: digits 1). */
+static size_t specdec__text_word_bytes_llama3(const unsigned char *text, size_t length, size_t digits)
 {
     size_t contraction = specdec__text_contraction_bytes(text, length, 1);
     size_t from = specdec__text_letter_prefix_bytes(specdec__text_character_at(text, length, 0));
-    size_t end = specdec__text_skip_kind(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
+    size_t end = specdec__text_end_of_kind_run(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
 
     if (contraction)
         return contraction;
-    return end > from ? end : specdec__text_word_without_letters(text, length, digits, 0);
+    return end > from ? end : specdec__text_word_bytes_without_letters(text, length, digits, 0);
 }
 
 /* A range of code points, both ends included; the ranges of a class are in order. */
@@ -197,7 +198,7 @@ static size_t specdec__text_cased_letters_end(const unsigned char *text, size_t 
 
 /* Returns the number of bytes of [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text;
    0: no match. The second alternative only matches upper case. */
-static size_t specdec__text_cased_word(const unsigned char *text, size_t length, int han)
+static size_t specdec__text_cased_word_bytes(const unsigned char *text, size_t length, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
     size_t from = specdec__text_letter_prefix_bytes(c), end = specdec__text_cased_letters_end(text, length, from, han);
@@ -210,23 +211,23 @@ static size_t specdec__text_cased_word(const unsigned char *text, size_t length,
     return end > from || mark ? end : 0;
 }
 
-/* Returns the number of bytes of the first word of a text: words of cased letters (specdec__text_cased_word), and
-   specdec__text_word_without_letters with slashes (Tekken: digits 1). */
-static size_t specdec__text_word_tekken(const unsigned char *text, size_t length, size_t digits)
+/* Returns the number of bytes of the first word of a text: words of cased letters (specdec__text_cased_word_bytes), and
+   specdec__text_word_bytes_without_letters with slashes (Tekken: digits 1). */
+static size_t specdec__text_word_bytes_tekken(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased_word(text, length, 0);
+    size_t end = specdec__text_cased_word_bytes(text, length, 0);
 
-    return end ? end : specdec__text_word_without_letters(text, length, digits, 1);
+    return end ? end : specdec__text_word_bytes_without_letters(text, length, digits, 1);
 }
 
-/* Returns the number of bytes of the first word of a text: words of cased letters (specdec__text_cased_word) with
-   (?i:'s|'t|'re|'ve|'m|'ll|'d) behind them, and specdec__text_word_without_letters (GPT-4o: digits 3). */
-static size_t specdec__text_word_gpt4o(const unsigned char *text, size_t length, size_t digits)
+/* Returns the number of bytes of the first word of a text: words of cased letters (specdec__text_cased_word_bytes) with
+   (?i:'s|'t|'re|'ve|'m|'ll|'d) behind them, and specdec__text_word_bytes_without_letters (GPT-4o: digits 3). */
+static size_t specdec__text_word_bytes_gpt4o(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased_word(text, length, 0);
+    size_t end = specdec__text_cased_word_bytes(text, length, 0);
 
     return end ? end + specdec__text_contraction_bytes(text + end, length - end, 1)
-               : specdec__text_word_without_letters(text, length, digits, 1);
+               : specdec__text_word_bytes_without_letters(text, length, digits, 1);
 }
 
 SPECDEC__FOR_SPEED

@@ -100,7 +100,7 @@ static inline void policy_gather(specdec__context *c, int thread, const specdec_
     float *rows = w->rows + (size_t)thread * (size_t)w->queries * (size_t)w->context;
     int *slots = w->slots + (size_t)thread * (size_t)w->context, head, end = 0, i;
 
-    specdec__view_find_slots(&view->span[SPECDEC__WHOLE], 0, length, slots);
+    specdec__view_find_slots_of_positions(&view->span[SPECDEC__WHOLE], 0, length, slots);
     for (i = 0; i < c->n; i++)
         slots[length + i] = c->slots[SPECDEC__WHOLE][c->first_node + i];
     while ((head = specdec__pool_claim_items(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
@@ -154,7 +154,7 @@ static inline void policy_mean_keys(specdec__context *c, const struct specdec__r
     float *rows = w->rows + (size_t)thread * (size_t)w->queries * (size_t)w->context;
     int *slots = w->slots + (size_t)thread * (size_t)w->context, i, k;
 
-    specdec__view_find_slots(&r->whole->span[SPECDEC__WHOLE], 0, count, slots);
+    specdec__view_find_slots_of_positions(&r->whole->span[SPECDEC__WHOLE], 0, count, slots);
     policy_scores(c, &r->target->kv, w, thread, layer, head, 1, slots, count, rows);
     memset(scores, 0, (size_t)r->source_chunks * sizeof *scores);
     for (i = 0; i < group; i++)
@@ -203,7 +203,7 @@ static inline void policy_copy_rounded(specdec__context *c, int thread, const sp
         for (; head < end; head++)
             for (i = 0; i < r->chunks; i++) {
                 specdec__retrieve_copy_keys(r, layer->index, head, i * r->chunk, i * r->chunk, r->chunk);
-                specdec__view_find_slots(&r->view->span[SPECDEC__WHOLE], i * r->chunk, 1, &slot);
+                specdec__view_find_slots_of_positions(&r->view->span[SPECDEC__WHOLE], i * r->chunk, 1, &slot);
                 policy_round(c->kernels, specdec__kv_keys_address(&r->context.kv, specdec__context_kv_layer(c, layer),
                                                                   slot / SPECDEC__KEYS, head), r->context.kv.head_bytes / 2);
             }

@@ -50,7 +50,7 @@ static specdec__bytes spelled(const specdec__json *j, const char *name)
     const size_t node = specdec__json_find_member(j, 0, name);
     specdec__bytes none = {NULL, 0};
 
-    return node && j->nodes[node].kind != SPECDEC__JSON_NULL ? specdec__json_raw_text(j, node) : none;
+    return node && j->nodes[node].kind != SPECDEC__JSON_NULL ? specdec__json_value_text(j, node) : none;
 }
 
 /* A member that is a string, without a zero byte behind it: its bytes; 0 where there is none. */
@@ -83,11 +83,11 @@ static void give(suite *s, char bos[256], char eos[256])
                                         specdec__template_as_bytes(eos, eos_size),
                                         prompt && s->json.nodes[prompt].kind == SPECDEC__JSON_TRUE);
     for (i = 0; i < 2; i++)
-        specdec__template_define_name(t, specdec__template_string_value(names[i]),
-                                      specdec__template_read_json(t, spelled(&s->json, names[i])));
+        specdec__template_define_variable(t, specdec__template_string_value(names[i]),
+                                          specdec__template_read_json(t, spelled(&s->json, names[i])));
     for (i = 0; arguments.kind == SPECDEC__TEMPLATE_DICT && i < arguments.size; i++)
-        specdec__template_define_name(t, specdec__template_list_items(&arguments)[2 * i],
-                                      specdec__template_list_items(&arguments)[2 * i + 1]);
+        specdec__template_define_variable(t, specdec__template_list_items(&arguments)[2 * i],
+                                          specdec__template_list_items(&arguments)[2 * i + 1]);
 }
 
 /* Renders the case as a request. */
@@ -185,8 +185,8 @@ static void run_case(suite *s, const char *folder, const char *line, size_t size
     if (s->requests) {
         request(s, line, size, specdec__template_as_bytes(text, text_size));
     } else {
-        specdec__template_begin(&s->run, specdec__template_as_bytes(text, text_size), s->memory, MEMORY, s->output,
-                                s->plain, OUTPUT);
+        specdec__template_init(&s->run, specdec__template_as_bytes(text, text_size), s->memory, MEMORY, s->output,
+                               s->plain, OUTPUT);
         give(s, bos, eos);
         specdec__template_render(&s->run);
     }
