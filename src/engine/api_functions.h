@@ -208,7 +208,7 @@ static int specdec__type_describe(const specdec__quant_type *known, specdec_type
     type->name = known->name;
     type->block = known->block;
     type->bytes = known->bytes;
-    type->writable = !known->granule || specdec__quant_encoder_of(known);
+    type->writable = !known->granule || specdec__quant_find_encoder(known);
     return 1;
 }
 

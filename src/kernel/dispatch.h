@@ -89,7 +89,7 @@ enum { SPECDEC__HAS_32M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
 
 SPECDEC__FOR_SIZE
 /* Enters an unpacker for all quantised types into a table. */
-static void specdec__kernels_add_unpacker(specdec__kernels *table, specdec__unpack_function *unpack)
+static void specdec__kernels_enter_unpacker(specdec__kernels *table, specdec__unpack_function *unpack)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
@@ -98,9 +98,9 @@ static void specdec__kernels_add_unpacker(specdec__kernels *table, specdec__unpa
 }
 
 /* Enters the dots of quantised types into a table, by granule and minimum. */
-static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_function *dot16,
-                                      specdec__dot_function *dot16m,
-                                      specdec__dot_function *dot32, specdec__dot_function *dot32m)
+static void specdec__kernels_enter_dot_functions(specdec__kernels *table, specdec__dot_function *dot16,
+                                                 specdec__dot_function *dot16m, specdec__dot_function *dot32,
+                                                 specdec__dot_function *dot32m)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
@@ -112,9 +112,9 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
 }
 
 #define SPECDEC__DOT_KERNELS(table, name) \
-    specdec__kernels_add_dots(table, SPECDEC__HAS_16 ? specdec__##name##_16 : NULL, \
-                          SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
-                          SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
+    specdec__kernels_enter_dot_functions(table, SPECDEC__HAS_16 ? specdec__##name##_16 : NULL, \
+                                         SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
+                                         SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
 
 /* Most types are unpacked by their decoders. These macros enter faster functions for a type: an unpacker, or a kernel
    that multiplies without a panel. */
@@ -131,11 +131,11 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
     SPECDEC__AVX512_PANEL_ENTRY(isa, number)
 #define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
     SPECDEC__TABLE_ENTRY(dot, number, \
-                         specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
-                                                                            : specdec__avx512_dot_32); \
+                         specdec__x86_values_per_scale(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
+                                                                                     : specdec__avx512_dot_32); \
     if (SPECDEC__HAS(number)) { \
         table->two_panel_types |= UINT64_C(1) << SPECDEC__TYPE_##number; \
-        if (specdec__x86_granule(SPECDEC__TYPE_##number) == 16) \
+        if (specdec__x86_values_per_scale(SPECDEC__TYPE_##number) == 16) \
             table->dot_two_panels[0] = specdec__avx512_pair_16; \
         else \
             table->dot_two_panels[1] = specdec__avx512_pair_32; \
@@ -143,7 +143,7 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
-        specdec__kernels_avx2_common(table); \
+        specdec__kernels_enter_avx2_functions(table); \
         SPECDEC__X86_COMMON_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
         SPECDEC__X86_RARE_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
         SPECDEC__X86_GRID_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
@@ -196,9 +196,9 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
 SPECDEC__FOR_SPEED
 /* specdec__multiply_function by panels: unpacks and multiplies two tiles at a time, or one. For types of which two
    panels are multiplied at a time, this function prefetches the weights to unpack next. */
-static void specdec__kernels_by_panels(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
-                                       specdec__panel *panels, const specdec__columns *x, int block, int column,
-                                       int count, float *const *sums)
+static void specdec__kernels_multiply_by_panels(const specdec__kernels *kernels, const specdec__tiles *tiles,
+                                                int blocks, specdec__panel *panels, const specdec__columns *x,
+                                                int block, int column, int count, float *const *sums)
 {
     const specdec__quant_type *type = tiles->type;
     const size_t step = (size_t)(SPECDEC__PANEL_VALUES / type->block) * type->bytes * SPECDEC__ROWS;
@@ -253,14 +253,14 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
         kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums);
         return;
     }
-    specdec__kernels_by_panels(kernels, tiles, blocks, panels, x, block, column, count, sums);
+    specdec__kernels_multiply_by_panels(kernels, tiles, blocks, panels, x, block, column, count, sums);
 }
 
 SPECDEC__FOR_SIZE
 /* Enters plain C for all types into a table; an instruction set keeps it for types that it has no kernel for. */
-static void specdec__kernels_add_scalar(specdec__kernels *table)
+static void specdec__kernels_enter_scalar_functions(specdec__kernels *table)
 {
-    specdec__kernels_add_unpacker(table, specdec__unpack_codes);
+    specdec__kernels_enter_unpacker(table, specdec__unpack_tile_by_decoder);
     SPECDEC__DOT_KERNELS(table, scalar_dot);
     SPECDEC__FLOAT_PANELS(scalar);
 }
@@ -268,7 +268,7 @@ static void specdec__kernels_add_scalar(specdec__kernels *table)
 /* Fills the table of plain C. */
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
-    specdec__kernels_add_scalar(table);
+    specdec__kernels_enter_scalar_functions(table);
     SPECDEC__FLOAT_KERNELS(scalar);
 }
 
@@ -278,9 +278,9 @@ static int specdec__cpu_always(void) { return 1; }
 #ifdef SPECDEC__AVX512
 /* Enters functions that multiply any type on every x86-64 processor from 2008 on; wider instruction sets keep them for
    types that they have no kernel for. */
-static void specdec__kernels_add_x86_common(specdec__kernels *table)
+static void specdec__kernels_enter_x86_functions(specdec__kernels *table)
 {
-    specdec__kernels_add_unpacker(table, specdec__sse41_unpack_any);
+    specdec__kernels_enter_unpacker(table, specdec__sse41_unpack_any);
     SPECDEC__FLOAT_PANELS(sse41);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
 }
@@ -288,7 +288,7 @@ static void specdec__kernels_add_x86_common(specdec__kernels *table)
 /* Fills the table of SSE4.1. */
 static SPECDEC__UNUSED void specdec__kernels_sse41(specdec__kernels *table)
 {
-    specdec__kernels_add_x86_common(table);
+    specdec__kernels_enter_x86_functions(table);
     SPECDEC__FLOAT_KERNELS(sse41);
     SPECDEC__TABLE_ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
     SPECDEC__TABLE_ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
@@ -307,9 +307,9 @@ SPECDEC__KERNELS_LINKAGE void specdec__kernels_avxvnni(specdec__kernels *table);
 
 #ifndef SPECDEC_KERNELS_APART
 /* Enters the functions that AVX2 and AVX-VNNI share. */
-static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
+static SPECDEC__UNUSED void specdec__kernels_enter_avx2_functions(specdec__kernels *table)
 {
-    specdec__kernels_add_x86_common(table);
+    specdec__kernels_enter_x86_functions(table);
     SPECDEC__FLOAT_KERNELS(avx2);
     SPECDEC__FLOAT_MULTIPLY(avx2);
 }
@@ -337,7 +337,7 @@ void specdec__kernels_avx512(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX512)
         return;
-    specdec__kernels_add_x86_common(table);
+    specdec__kernels_enter_x86_functions(table);
     SPECDEC__X86_COMMON_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_RARE_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_GRID_TYPES(SPECDEC__AVX512_GRID_ENTRY, avx512)
@@ -362,7 +362,7 @@ typedef struct specdec__cpuid {
 } specdec__cpuid;
 
 /* A leaf of CPUID; zeros if the processor does not have it. */
-static specdec__cpuid specdec__cpu_leaf(unsigned leaf, unsigned subleaf)
+static specdec__cpuid specdec__cpu_read_cpuid_leaf(unsigned leaf, unsigned subleaf)
 {
     specdec__cpuid r;
 
@@ -372,11 +372,11 @@ static specdec__cpuid specdec__cpu_leaf(unsigned leaf, unsigned subleaf)
 }
 
 /* The vector registers that the operating system saves: bits of XCR0. */
-static unsigned specdec__cpu_saved_registers(void)
+static unsigned specdec__cpu_registers_saved_by_system(void)
 {
     unsigned low, high;
 
-    if (!(specdec__cpu_leaf(1, 0).ecx & 1u << 27))
+    if (!(specdec__cpu_read_cpuid_leaf(1, 0).ecx & 1u << 27))
         return 0;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return low;
@@ -387,7 +387,7 @@ static int specdec__cpu_sse41(void)
 {
     const unsigned wanted = 1u << 9 | 1u << 19; /* ssse3, sse4.1 */
 
-    return (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted;
+    return (specdec__cpu_read_cpuid_leaf(1, 0).ecx & wanted) == wanted;
 }
 
 /* Whether the processor has AVX2, FMA and F16C, and the system saves their registers. */
@@ -395,15 +395,17 @@ static int specdec__cpu_avx2(void)
 {
     const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
 
-    return SPECDEC__OS_ALIGNS_WIDE_VECTORS && (specdec__cpu_saved_registers() & 6) == 6 &&
-           (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted && (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
+    return SPECDEC__OS_ALIGNS_WIDE_VECTORS && (specdec__cpu_registers_saved_by_system() & 6) == 6 &&
+           (specdec__cpu_read_cpuid_leaf(1, 0).ecx & wanted) == wanted &&
+           (specdec__cpu_read_cpuid_leaf(7, 0).ebx & 1u << 5);
 }
 
 #ifdef SPECDEC__AVXVNNI
 /* Whether the processor has AVX-VNNI besides AVX2. */
 static int specdec__cpu_avxvnni(void)
 {
-    return specdec__cpu_avx2() && specdec__cpu_leaf(7, 0).eax >= 1 && (specdec__cpu_leaf(7, 1).eax & 1u << 4);
+    return specdec__cpu_avx2() && specdec__cpu_read_cpuid_leaf(7, 0).eax >= 1 &&
+           (specdec__cpu_read_cpuid_leaf(7, 1).eax & 1u << 4);
 }
 #endif
 
@@ -411,10 +413,10 @@ static int specdec__cpu_avxvnni(void)
 static int specdec__cpu_avx512(void)
 {
     const unsigned wanted = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* avx512 f dq bw vl */
-    specdec__cpuid leaf = specdec__cpu_leaf(7, 0);
+    specdec__cpuid leaf = specdec__cpu_read_cpuid_leaf(7, 0);
 
-    return specdec__cpu_avx2() && (specdec__cpu_saved_registers() & 0xE6) == 0xE6 && (leaf.ebx & wanted) == wanted &&
-           (leaf.ecx & 1u << 11);
+    return specdec__cpu_avx2() && (specdec__cpu_registers_saved_by_system() & 0xE6) == 0xE6 &&
+           (leaf.ebx & wanted) == wanted && (leaf.ecx & 1u << 11);
 }
 #endif
 
@@ -424,7 +426,7 @@ static int specdec__cpu_avx512(void)
 /* Fills the table of NEON. */
 static void specdec__kernels_neon(specdec__kernels *table)
 {
-    specdec__kernels_add_unpacker(table, specdec__neon_unpack_any);
+    specdec__kernels_enter_unpacker(table, specdec__neon_unpack_any);
     SPECDEC__FLOAT_KERNELS(neon);
     SPECDEC__FLOAT_PANELS(scalar);
     SPECDEC__FLOAT_MULTIPLY(neon);
@@ -497,12 +499,12 @@ static int specdec__cpu_i8mm(void)
 
 #ifdef SPECDEC__LINE_VECTOR
 /* Enters the unpackers of >>kernel/lines, and the dots of types with 8-bit codes. */
-static void specdec__kernels_add_lines(specdec__kernels *table, specdec__dot_function *wide16,
-                                       specdec__dot_function *wide32)
+static void specdec__kernels_enter_line_functions(specdec__kernels *table, specdec__dot_function *wide16,
+                                                  specdec__dot_function *wide32)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
-    specdec__kernels_add_unpacker(table, specdec__line_unpack);
+    specdec__kernels_enter_unpacker(table, specdec__line_unpack_tile);
     for (; type < end; type++)
         if (type->granule && type->bits == 8)
             table->dot[type->number] = type->granule == 16 ? wide16 : wide32;
@@ -511,7 +513,7 @@ static void specdec__kernels_add_lines(specdec__kernels *table, specdec__dot_fun
 #define SPECDEC__LINE_KERNELS(table, isa) \
     do { \
         SPECDEC__DOT_KERNELS(table, isa##_dot); \
-        specdec__kernels_add_lines(table, specdec__##isa##_dot_16_wide, specdec__##isa##_dot_32_wide); \
+        specdec__kernels_enter_line_functions(table, specdec__##isa##_dot_16_wide, specdec__##isa##_dot_32_wide); \
         SPECDEC__FLOAT_KERNELS(isa); \
     } while (0)
 #endif

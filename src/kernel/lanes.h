@@ -42,7 +42,7 @@ SPECDEC__LANE_LONG_FUNCTION V X(exp)(V x)
 
     x = X(min)(X(max)(x, X(set)(-87.0f)), X(set)(88.0f));
     SPECDEC__EXP(x, shifter, n, r, p, X(madd), X(set), X(sub));
-    return X(scale2)(p, shifter);
+    return X(times_power_of_2)(p, shifter);
 }
 
 /* Values [from, to) of x * weight / sqrt(mean of x^2 over `length` values + epsilon). */
@@ -570,7 +570,7 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
     }
     grown = X(highest)(part);
     if (grown > *max) {
-        factor = specdec__float_from_bits((uint32_t)X(first_bits)(X(exp)(X(set)(*max - grown))));
+        factor = specdec__float_from_bits((uint32_t)X(bits_of_lane_0)(X(exp)(X(set)(*max - grown))));
         *max = grown;
     }
     highest = X(set)(*max);
@@ -996,7 +996,7 @@ SPECDEC__LANE_LONG_FUNCTION V X(exp_approximate)(V x, V base)
     x = X(sub)(x, X(sub)(shifter, magic));
     p = X(madd)(x, X(set)(0.055008933f), X(set)(0.242211f));
     p = X(madd)(X(madd)(p, x, X(set)(0.6932829f)), x, X(set)(1));
-    return X(scale2)(p, shifter);
+    return X(times_power_of_2)(p, shifter);
 }
 
 /* part (16 lanes) = lane by lane, the largest of 64 numbers in 4 groups of 16, `apart` floats apart. */

@@ -11,8 +11,8 @@
 
 /* Unpacks a tile of any type with the type's decoder. The reference for all other unpackers, and used where there is
    none. */
-static void specdec__unpack_codes(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                  specdec__panel *panel)
+static void specdec__unpack_tile_by_decoder(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                            specdec__panel *panel)
 {
     unsigned char block[SPECDEC__QUANT_MAX_BYTES];
     int8_t codes[SPECDEC__QUANT_MAX_BLOCK];
@@ -192,7 +192,7 @@ SPECDEC__INLINE float specdec__scalar_div(float a, float b) { return a / b; }
 SPECDEC__INLINE float specdec__scalar_madd(float a, float b, float c) { return specdec__fma(a, b, c); }
 SPECDEC__INLINE float specdec__scalar_max(float a, float b) { return a > b ? a : b; }
 SPECDEC__INLINE float specdec__scalar_min(float a, float b) { return a < b ? a : b; }
-SPECDEC__INLINE float specdec__scalar_scale2(float a, float shifter)
+SPECDEC__INLINE float specdec__scalar_times_power_of_2(float a, float shifter)
 {
     return specdec__float_from_bits(specdec__bits_from_float(a) + (specdec__bits_from_float(shifter) << 23));
 }
@@ -200,7 +200,7 @@ SPECDEC__INLINE void specdec__scalar_store_low_bytes(int8_t *at, float a)
 {
     *at = (int8_t)(uint8_t)specdec__bits_from_float(a);
 }
-SPECDEC__INLINE int32_t specdec__scalar_first_bits(float a) { return (int32_t)specdec__bits_from_float(a); }
+SPECDEC__INLINE int32_t specdec__scalar_bits_of_lane_0(float a) { return (int32_t)specdec__bits_from_float(a); }
 SPECDEC__INLINE float specdec__scalar_load_bf16(const void *at)
 {
     return specdec__float_from_bf16(specdec__load_u16(at));

@@ -167,7 +167,7 @@ static int specdec__bytes_equal(specdec__bytes a, const char *text, size_t lengt
 }
 
 /* Whether some bytes equal a string that ends with a zero byte, without this byte. */
-static int specdec__bytes_are(specdec__bytes a, const char *text)
+static int specdec__bytes_equal_string(specdec__bytes a, const char *text)
 {
     return specdec__bytes_equal(a, text, strlen(text));
 }
@@ -243,7 +243,7 @@ static int specdec__gguf_find_value(const specdec__gguf *gguf, const char *key, 
 
     c.offset = gguf->pairs_at;
     for (i = 0; i < gguf->pair_count; i++) {
-        const int found = specdec__bytes_are(specdec__cursor_string(&c), key);
+        const int found = specdec__bytes_equal_string(specdec__cursor_string(&c), key);
         const specdec__gguf_value value = specdec__gguf_read_value(gguf, &c);
 
         if (found) {
@@ -656,7 +656,7 @@ static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, 
     for (i = 0; i < gguf->tensor_count; i++) {
         const size_t record = c.offset;
 
-        if (specdec__bytes_are(specdec__gguf_skip_record(gguf, &c, 1), name)) {
+        if (specdec__bytes_equal_string(specdec__gguf_skip_record(gguf, &c, 1), name)) {
             c.offset = record;
             specdec__gguf_read_tensor(gguf, &c, out);
             return 1;

@@ -269,7 +269,7 @@ static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__ch
         const specdec__bytes text = specdec__cursor_string(&c);
 
         for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
-            if (missing >> i & 1 && specdec__bytes_are(text, tokens[i]))
+            if (missing >> i & 1 && specdec__bytes_equal_string(text, tokens[i]))
                 missing &= ~(1 << i);
     }
     for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)

@@ -592,7 +592,7 @@ static const specdec__calls *specdec__conversation_find_calls_row(specdec__bytes
         for (k = 0; k < SPECDEC__COUNT(specdec__call_table) && token.size > 4; k++)
             if ((specdec__call_table[k].form == SPECDEC__CALLS_JSON ||
                  specdec__call_table[k].form == SPECDEC__CALLS_PYTHON) &&
-                specdec__bytes_are(token, SPECDEC__CALL_TEXT(&specdec__call_table[k], BEGIN)))
+                specdec__bytes_equal_string(token, SPECDEC__CALL_TEXT(&specdec__call_table[k], BEGIN)))
                 return &specdec__call_table[k];
     }
     return NULL;

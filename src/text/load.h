@@ -51,12 +51,12 @@ static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, con
     v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
     memset(v->fim, 0xff, sizeof v->fim); /* -1 */
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
-    if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
+    if (specdec__bytes_equal_string(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tokenizer.ggml.model is %.*s, which %s leaves out of this build", (int)model.size,
                              (const char *)model.data, SPECDEC__VOCAB_IS_BPE(0) ? "SPECDEC_NO_SPM" : "SPECDEC_NO_BPE");
 #endif
-    if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_SPM) && specdec__bytes_are(model, "llama")) {
+    if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_SPM) && specdec__bytes_equal_string(model, "llama")) {
         v->model = SPECDEC__VOCAB_SPM;
         v->unknown = 0;
         v->bos = 1;
@@ -64,9 +64,9 @@ static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, con
         v->add_bos = v->add_space_prefix = 1;
         return SPECDEC_OK;
     }
-    if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_are(model, "gemma4"))
+    if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_equal_string(model, "gemma4"))
         v->model = SPECDEC__VOCAB_BPE_OF_CHARACTERS;
-    else if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_are(model, "gpt2"))
+    else if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_equal_string(model, "gpt2"))
         v->model = SPECDEC__VOCAB_BPE;
     else
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -93,8 +93,8 @@ static const char *specdec__vocab_recognise_pre_tokenizer(const specdec__vocab *
 
     for (i = 0; i < SPECDEC__COUNT(specdec__known_vocabularies); i++)
         if (specdec__known_vocabularies[i].merges == merges && specdec__known_vocabularies[i].id < v->count &&
-            specdec__bytes_are(specdec__vocab_find_text(v, specdec__known_vocabularies[i].id),
-                               specdec__known_vocabularies[i].text))
+            specdec__bytes_equal_string(specdec__vocab_find_text(v, specdec__known_vocabularies[i].id),
+                                        specdec__known_vocabularies[i].text))
             return specdec__known_vocabularies[i].words;
     return NULL;
 }
@@ -111,7 +111,7 @@ static specdec_result specdec__vocab_read_pre_tokenizer(specdec__vocab *v, const
 
     if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
         return result;
-    v->pre_tokenizer_source = words.data && !specdec__bytes_are(words, "default");
+    v->pre_tokenizer_source = words.data && !specdec__bytes_equal_string(words, "default");
     if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* this tokenizer has only one pre-tokenizer */
         words.data = (const unsigned char *)"gemma4";
         words.size = strlen("gemma4");
@@ -162,8 +162,8 @@ static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
 /* Does tokenizing drop the white space behind the special token with this text? */
 static int specdec__vocab_token_strips_space(const specdec__vocab *v, specdec__bytes text)
 {
-    return v->strips_space && !specdec__bytes_are(text, "<unk>") && !specdec__bytes_are(text, "<s>") &&
-           !specdec__bytes_are(text, "<|endoftext|>");
+    return v->strips_space && !specdec__bytes_equal_string(text, "<unk>") &&
+           !specdec__bytes_equal_string(text, "<s>") && !specdec__bytes_equal_string(text, "<|endoftext|>");
 }
 
 /* The byte offset of a fill-in-the-middle token's id in specdec__vocab. */
