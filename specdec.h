@@ -3763,7 +3763,7 @@ typedef struct specdec__block_q2_k { unsigned char scales[16], two_bits[64], d[2
 typedef struct specdec__block_q3_k { unsigned char high[32], two_bits[64], scales[12], d[2]; } specdec__block_q3_k;
 typedef struct specdec__block_q4_k { unsigned char d[2], dmin[2], scales[12], nibbles[128]; } specdec__block_q4_k;
 typedef struct specdec__block_q5_k {
-    unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128]; /* high: fifth bits of codes */
+    unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128]; /* scales: 6-bit factors; high: fifth bits */
 } specdec__block_q5_k;
 typedef struct specdec__block_q6_k { unsigned char nibbles[128], two_bits[64], scales[16], d[2]; } specdec__block_q6_k;
 typedef struct specdec__block_iq2_xxs { unsigned char d[2], groups[8][8]; } specdec__block_iq2_xxs;
@@ -4902,8 +4902,9 @@ SPECDEC__INLINE void specdec__quant_add_to_sums(specdec__quant_sums *sums, specd
 
 /* The sums of every scale that an encoder tries for a group (a try). */
 typedef struct specdec__quant_try_sums {
-    /* by try: sums of weight * code * value, of weight * code^2, and of weight * code */
-    double code_value[SPECDEC__QUANT_MAX_TRIES], code_code[SPECDEC__QUANT_MAX_TRIES], code[SPECDEC__QUANT_MAX_TRIES];
+    double code_value[SPECDEC__QUANT_MAX_TRIES]; /* by try: sum of weight * code * value */
+    double code_code[SPECDEC__QUANT_MAX_TRIES];  /* by try: sum of weight * code^2 */
+    double code[SPECDEC__QUANT_MAX_TRIES];       /* by try: sum of weight * code */
 } specdec__quant_try_sums;
 
 /* Stores the sums of try t, even and odd elements added. */
@@ -5989,7 +5990,7 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
    found. Together they are as long as the tiles. */
 #define SPECDEC__PLANE_UPPER 352 /* bytes of a block in the upper plane */
 #define SPECDEC__PLANE_LOWER 192 /* bytes of a block in the lower plane */
-#define SPECDEC__PLANE_MIDDLE 4  /* stands for l where only the upper plane is read */
+#define SPECDEC__PLANE_MIDDLE 4  /* stands for a code's lower three bits where only the upper plane is read */
 #define SPECDEC__SCREEN_MIN_ROWS 100000 /* an output matrix with fewer rows is not split */
 #define SPECDEC__PLANE_PARTS 4   /* parts of a row's columns; a row has a bound for each part */
 
@@ -6131,9 +6132,9 @@ typedef struct specdec__columns {
     int8_t *codes;   /* (block, column, 32): quantised values */
     float *scale;    /* (block, column): x = scale * (code + offset) */
     int32_t *pair32; /* (block, column): offset in the low half, sum of 32 codes in the high half */
-    int32_t *pair16; /* (block, column, 2): the same for each half of a block */
+    int32_t *pair16; /* (block, column, 2): offset in the low half, sum of half a block's codes in the high half */
     float *sum32;    /* (block, column): scale * sum of (code + offset) */
-    float *sum16;    /* (block, column, 2): the same for each half of a block */
+    float *sum16;    /* (block, column, 2): scale * sum of (code + offset) of each half of a block */
     float *values;   /* (column, stride): the unquantised activations, for float weights */
     int stride;      /* floats between columns of values */
 } specdec__columns;
@@ -6201,7 +6202,7 @@ typedef struct specdec__softmax_block {
 typedef struct specdec__state_update {
     float *matrix;      /* (rows, values) the state, which is updated in place */
     int rows, values;   /* size of the matrix; values: a multiple of 16 */
-    int corrects;       /* 1: the layer corrects itself */
+    int corrects;       /* 1: the value is reduced by the state's prediction for the key (the delta rule) */
     float decay, rate;  /* factors of the old state and of the new value */
     const float *key;   /* (rows) key of the token */
     const float *query; /* (rows) query of the token; NULL: no output is computed */
@@ -8047,17 +8048,17 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_load_block_scales(int type, con
 /* Up to 256 values of 8 rows of a tile. */
 typedef struct specdec__avx2_rows {
     const unsigned char *tile; /* the tile that the rows are in */
-    const int8_t *factors;     /* see specdec__avx2_unpack_factors */
-    __m256 d[2];               /* see specdec__avx2_load_block_scales */
+    const int8_t *factors;     /* integer factors of d and dmin: see specdec__avx2_unpack_factors */
+    __m256 d[2];               /* d and dmin of the 8 rows: see specdec__avx2_load_block_scales */
     int half;              /* 0: rows 0 to 7, 1: rows 8 to 15 */
 } specdec__avx2_rows;
 
-/* Returns the scales of a granule, or, with which = 1, the minimums, of 8 rows. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scales_or_minimums(int type, int which,
+/* Returns the scales of a granule, or, with minimums = 1, the minimums, of 8 rows. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scales_or_minimums(int type, int minimums,
                                                                               const specdec__avx2_rows *rows,
                                                                               int granule)
 {
-    const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
+    const int8_t *factors = rows->factors + minimums * 256 + granule * 16 + rows->half * 8;
 
     if (type == SPECDEC__TYPE_MXFP4)
         return specdec__avx2_e8m0_divided_by_2(specdec__x86_find_file_block(type, rows->tile, granule) +
@@ -8067,8 +8068,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scales_or_minimums(in
             specdec__x86_find_file_block(type, rows->tile, granule / 2) + rows->half * 32, granule % 4);
     if (specdec__x86_has_scale_without_factors(type))
         return specdec__avx2_from_f16(specdec__x86_find_file_block(type, rows->tile, granule) +
-                                      specdec__x86_offset_of_d(type) + which * 2 * SPECDEC__ROWS + rows->half * 16);
-    return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
+                                      specdec__x86_offset_of_d(type) + minimums * 2 * SPECDEC__ROWS + rows->half * 16);
+    return _mm256_mul_ps(rows->d[minimums], specdec__avx2_from_bytes(factors));
 }
 
 /* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_make_pair_from_codes),
@@ -9592,25 +9593,26 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_e4m3_divided_by_2(const u
     return _mm512_maskz_mov_ps(_mm512_cmpneq_epi32_mask(v, _mm512_set1_epi32(127)), value);
 }
 
-/* The scale of granule g of 32 values (own, part: see SPECDEC__X86_CODES) of a type without factors of scales. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_scale_without_factor(int type, const unsigned char *own,
-                                                                            int part, int g)
+/* The scale of granule g of 32 values of a type without factors of scales. file_block, group: as own and part of
+   SPECDEC__X86_CODES. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_scale_without_factor(int type, const unsigned char *file_block,
+                                                                            int group, int g)
 {
     if (type == SPECDEC__TYPE_MXFP4)
-        return specdec__avx512_e8m0_divided_by_2(own);
+        return specdec__avx512_e8m0_divided_by_2(file_block);
     if (type == SPECDEC__TYPE_NVFP4)
-        return specdec__avx512_e4m3_divided_by_2(own, part * 2 + g);
-    return specdec__avx512_from_f16(own + specdec__x86_offset_of_d(type));
+        return specdec__avx512_e4m3_divided_by_2(file_block, group * 2 + g);
+    return specdec__avx512_from_f16(file_block + specdec__x86_offset_of_d(type));
 }
 
 #define SPECDEC__AVX512_REGISTER_COLUMNS 6  /* columns up to which sums stay in registers, tile after tile */
-#define SPECDEC__AVX512_PAIR_COLUMNS 4 /* the same for two tiles side by side, and for rare types */
+#define SPECDEC__AVX512_PAIR_COLUMNS 4 /* columns up to which they do for two tiles side by side, and for rare types */
 
 /* A block of 32 values of a tile, unpacked in registers as far as there are enough: codes (vector), pair, scale and
    minimum (granule). */
 typedef struct specdec__avx512_block {
-    __m512i codes[8], pair[2];
-    __m512 scale[2], minimum[2];
+    __m512i codes[8], pair[2];   /* (vector) unsigned codes; (granule) pairs that correct dots */
+    __m512 scale[2], minimum[2]; /* (granule) scales, minimums */
 } specdec__avx512_block;
 
 /* Unpacks block `block` of a tile, or of a panel, into registers. */
@@ -10497,8 +10499,9 @@ typedef struct specdec__avx512_column_run {
 /* The runs of a column, and the scales, dots and minimums of 16 rows: (run, row, granule). */
 typedef struct specdec__avx512_rows_memory {
     specdec__avx512_column_run runs[SPECDEC__AVX512_ROW_RUNS]; /* the runs of the column */
-    float scale[SPECDEC__AVX512_ROW_RUNS][16][16], dot[SPECDEC__AVX512_ROW_RUNS][16][16]; /* (run, row, granule) */
-    float minimum[SPECDEC__AVX512_ROW_RUNS_M][16][16]; /* (run, row, granule) */
+    float scale[SPECDEC__AVX512_ROW_RUNS][16][16]; /* (run, row, granule) scale of weights * scale of the column */
+    float dot[SPECDEC__AVX512_ROW_RUNS][16][16];   /* (run, row, granule) sums of products of codes */
+    float minimum[SPECDEC__AVX512_ROW_RUNS_M][16][16]; /* (run, row, granule) minimums of the weights */
 } specdec__avx512_rows_memory;
 SPECDEC__STATIC_ASSERT(avx512_rows_memory_fits,
                        sizeof(specdec__avx512_rows_memory) <= 2 * SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4);
@@ -11938,18 +11941,18 @@ SPECDEC__INLINE const unsigned char *specdec__neon_find_file_block(int type, con
     return tile + (size_t)(b / specdec__neon_groups_per_file_block(type)) * bytes;
 }
 
-/* Unpacks 32 values of the four rows from row `row` on into q: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own:
-   from specdec__neon_find_file_block; part: which 32 values of it. */
-SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigned char *own, int part, int row,
+/* Unpacks 32 values of the four rows from row `row` on into q: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4.
+   file_block: from specdec__neon_find_file_block; group: which 32 values of it. */
+SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigned char *file_block, int group, int row,
                                                          int8x16_t q[8])
 {
     const uint8x16_t mask = vdupq_n_u8(type == SPECDEC__TYPE_Q1_0 ? 2 : 3);
-    const unsigned char *at = own + row * 4;
+    const unsigned char *at = file_block + row * 4;
     int i;
 
-    at += type == SPECDEC__TYPE_Q1_0    ? (int)SPECDEC__TILE_AT(q1_0, bits) + part * 64
-          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, two_bits) + part * 128
-          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, two_bits) + part / 4 * 512
+    at += type == SPECDEC__TYPE_Q1_0    ? (int)SPECDEC__TILE_AT(q1_0, bits) + group * 64
+          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, two_bits) + group * 128
+          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, two_bits) + group / 4 * 512
                                         : (int)SPECDEC__TILE_AT(mxfp4, nibbles);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
@@ -11959,7 +11962,7 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigne
                                                        : i % 4;
         const int right = type == SPECDEC__TYPE_Q1_0    ? i - 1
                           : type == SPECDEC__TYPE_Q2_0  ? i % 4 * 2
-                          : type == SPECDEC__TYPE_TQ2_0 ? part % 4 * 2
+                          : type == SPECDEC__TYPE_TQ2_0 ? group % 4 * 2
                                                         : i / 4 * 4;
         const uint8x16_t packed = vld1q_u8(at + line * 64);
 
@@ -11972,16 +11975,16 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigne
 }
 
 /* Returns the scales of the four rows from row `row` on. Of MXFP4: see specdec__quant_e8m0_divided_by_2. */
-SPECDEC__INLINE float32x4_t specdec__neon_load_few_bits_scales(int type, const unsigned char *own, int row)
+SPECDEC__INLINE float32x4_t specdec__neon_load_few_bits_scales(int type, const unsigned char *file_block, int row)
 {
     if (type == SPECDEC__TYPE_MXFP4) {
-        const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(specdec__load_u32(own + row)));
+        const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(specdec__load_u32(file_block + row)));
         const int32x4_t e = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes)))), one = vdupq_n_s32(1);
         const int32x4_t small = vshlq_s32(vdupq_n_s32(0x00200000), vminq_s32(e, one));
 
         return vreinterpretq_f32_s32(vmaxq_s32(vshlq_n_s32(vsubq_s32(e, one), 23), small));
     }
-    return specdec__neon_load_f16x4(own + row * 2 +
+    return specdec__neon_load_f16x4(file_block + row * 2 +
                                     (type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_AT(tq2_0, d) : 0));
 }
 
@@ -12339,7 +12342,7 @@ typedef struct specdec__dotprod_run {
    second byte of its lane, no row's index in the other bytes. */
 typedef struct specdec__dotprod_quad {
     int row;                                  /* the first of the four rows */
-    float32x4_t d, dmin;                      /* factors of their scales and minimums */
+    float32x4_t d, dmin;                      /* floats that the rows' integer factors are multiplied by */
     uint8x16_t row_index, shared_two_bits[8]; /* shared_two_bits: for Q6_K and one column, two_bits that two blocks
                                                  share */
 } specdec__dotprod_quad;
@@ -13326,7 +13329,7 @@ SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_MULTIPLY)
 typedef struct specdec__i8mm_input {
     int8_t codes[8][2][64];                /* (block, pair, value/8, 2 columns, 8) */
     float scale[8][2][4], excess[8][2][4]; /* (block, pair, 2 columns twice): see specdec__dotprod_input */
-    float offset[8][2][4];                 /* the same; for types that are not wide, as bytes */
+    float offset[8][2][4];                 /* (block, pair, 2 columns twice) as floats or, if not wide, as bytes */
 } specdec__i8mm_input;
 
 /* The corrections of a type's sums: see specdec__dotprod_bias and specdec__dotprod_surplus_of_code_sum. */
@@ -13765,7 +13768,7 @@ static void specdec__neon_dot_32(const specdec__panel *panel, int blocks, const 
    start (block, column, 4 times): the bits of a float at which sums of unsigned codes times these begin. */
 typedef struct specdec__neon_input {
     int8_t codes[8][4][64];          /* codes of the columns */
-    int32_t start[8][4][4];          /* where sums of products begin */
+    int32_t start[8][4][4];          /* (block, column, row) the numbers that sums of products begin with */
     float scale[8][4], offset[8][4]; /* (block, column): x = scale * (code + offset) */
     float total[8][4];               /* (block, column): scale * sum of (code + offset) */
 } specdec__neon_input;
@@ -14473,8 +14476,8 @@ enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__
 
 /* Bits of a type's codes: where they begin in a tile, their mask, and by how much they are shifted in a code. */
 typedef struct specdec__line_bits {
-    uint16_t at;
-    uint8_t mask, shift;
+    uint16_t at;         /* byte of a tile where they begin */
+    uint8_t mask, shift; /* mask of the bits in a byte; by how much they are shifted to the left in a code */
 } specdec__line_bits;
 
 /* What codes are: numbers, or indices of specdec__quant_iq4_values. */
@@ -14855,42 +14858,42 @@ static void specdec__line_unpack_tile(const specdec__quant_type *type, const uns
  * ================================================================================================================== */
 
 #ifdef SPECDEC_NO_SSE41
-#define SPECDEC__WITH_SSE41 0
+#define SPECDEC__WITH_SSE41 0 /* 1: the build has kernels for SSE4.1 */
 #else
 #define SPECDEC__WITH_SSE41 1
 #endif
 #ifdef SPECDEC_NO_AVX2
-#define SPECDEC__WITH_AVX2 0
+#define SPECDEC__WITH_AVX2 0 /* 1: the build has kernels for AVX2 */
 #else
 #define SPECDEC__WITH_AVX2 1
 #endif
 #ifdef SPECDEC_NO_AVXVNNI
-#define SPECDEC__WITH_AVXVNNI 0
+#define SPECDEC__WITH_AVXVNNI 0 /* 1: the build has kernels for AVX-VNNI */
 #else
 #define SPECDEC__WITH_AVXVNNI 1
 #endif
 #ifdef SPECDEC_NO_AVX512
-#define SPECDEC__WITH_AVX512 0
+#define SPECDEC__WITH_AVX512 0 /* 1: the build has kernels for AVX-512 */
 #else
 #define SPECDEC__WITH_AVX512 1
 #endif
 #ifdef SPECDEC_NO_DOTPROD
-#define SPECDEC__WITH_DOTPROD 0
+#define SPECDEC__WITH_DOTPROD 0 /* 1: the build has kernels for the dot products of ARMv8.2 */
 #else
 #define SPECDEC__WITH_DOTPROD 1
 #endif
 #ifdef SPECDEC_NO_I8MM
-#define SPECDEC__WITH_I8MM 0
+#define SPECDEC__WITH_I8MM 0 /* 1: the build has kernels for the matrix products of ARMv8.6 */
 #else
 #define SPECDEC__WITH_I8MM 1
 #endif
 #ifdef SPECDEC_NO_NEON32
-#define SPECDEC__WITH_NEON32 0
+#define SPECDEC__WITH_NEON32 0 /* 1: the build has kernels for 32-bit NEON */
 #else
 #define SPECDEC__WITH_NEON32 1
 #endif
 #ifdef SPECDEC_NO_RVV
-#define SPECDEC__WITH_RVV 0
+#define SPECDEC__WITH_RVV 0 /* 1: the build has kernels for the vectors of RISC-V */
 #else
 #define SPECDEC__WITH_RVV 1
 #endif
@@ -14900,8 +14903,8 @@ static void specdec__line_unpack_tile(const specdec__quant_type *type, const uns
 /* 1 if this build has a type of a granule (16, 32), with or without minimums (M). */
 #define SPECDEC__GRANULE_ROW(number, name, block, bytes, granule, bits, minimum, ...) \
     || (SPECDEC__HAS(name) && (granule) == SPECDEC__GRANULE && (minimum) == SPECDEC__MINIMUM)
-#define SPECDEC__GRANULE 16
-#define SPECDEC__MINIMUM 0
+#define SPECDEC__GRANULE 16 /* the granule that SPECDEC__GRANULE_ROW looks for: 16 or 32 values */
+#define SPECDEC__MINIMUM 0 /* 0: SPECDEC__GRANULE_ROW looks for types without minimums, 1: with minimums */
 enum { SPECDEC__HAS_16 = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
 #undef SPECDEC__MINIMUM
 #define SPECDEC__MINIMUM 1
@@ -15012,11 +15015,11 @@ static void specdec__kernels_enter_dot_functions(specdec__kernels *table, specde
     } while (0)
 
 #ifdef SPECDEC__AVX512
-#define SPECDEC__HAS_READINGS 1 /* 1: tables may have a second way to read weights */
+#define SPECDEC__HAS_READINGS 1 /* 1: tables of kernels may have another way to read weights, other_reading */
 #else
 #define SPECDEC__HAS_READINGS 0
 #endif
-#define SPECDEC__READ_COLUMNS 6 /* with more columns, arithmetic takes longer than reading memory */
+#define SPECDEC__MEMORY_BOUND_COLUMNS 6 /* with more columns, arithmetic takes longer than reading the weights */
 
 SPECDEC__FOR_SPEED
 /* specdec__multiply_function by panels: unpacks and multiplies two tiles at a time, or one. For types of which two
@@ -15068,7 +15071,8 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
         specdec__tiles one = *tiles;
 
         one.l1_bytes = kernels->reading.l1_bytes;
-        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] && count <= SPECDEC__READ_COLUMNS) {
+        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] &&
+            count <= SPECDEC__MEMORY_BOUND_COLUMNS) {
             one.next[0] = tiles->tile[1];
             one.tile[1] = NULL;
             kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums++);
@@ -15183,7 +15187,7 @@ void specdec__kernels_avx512(specdec__kernels *table)
 
 /* The registers that the instruction CPUID sets. */
 typedef struct specdec__cpuid {
-    unsigned eax, ebx, ecx, edx;
+    unsigned eax, ebx, ecx, edx; /* the registers of these names */
 } specdec__cpuid;
 
 /* A leaf of CPUID; zeros if the processor does not have it. */
@@ -36175,7 +36179,7 @@ typedef struct specdec__layer {
     int recurrent_index;                   /* number among the recurrent layers on this rank; -1: the layer is not
                                               recurrent */
     float query_scale;                     /* factor of queries, such as 1 / root(key_dim) */
-    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL: the layer has none */
+    const float *vector[SPECDEC__VECTORS]; /* biases, weights of norms, ..., padded with zeros to 16; NULL: none */
     specdec__matrix matrix[SPECDEC__MATRICES]; /* weight matrices, by SPECDEC__Q, ...; without rows: the layer has
                                                   none */
     float activation[4];                   /* parameters of xIELU, if that is the activation: see >>kernel/kernel */
@@ -36477,7 +36481,7 @@ enum { SPECDEC__HEADS_CHAINED = 1, SPECDEC__HEADS_RESIDUAL = 1 };
    the last token in table) + bias), plus the state read if `residual`; its logits are output * state. */
 typedef struct specdec__heads_kind {
     const char *name;      /* general.architecture in files */
-    int chained, residual;
+    int chained, residual; /* 1: a head reads the state of the head before it; 1: it adds the state that it reads */
     int activation;        /* SPECDEC__SILU, ... */
     const char *tensors;   /* SPECDEC__HEADS_... */
 } specdec__heads_kind;
@@ -36606,7 +36610,7 @@ typedef struct specdec_model {
     int expert_ff;                           /* width of an expert's network */
     int nextn;                               /* NextN blocks behind the layers, for multi-token prediction: not run as
                                                 layers */
-    specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers in the file; items NULL: no such key */
+    specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers, by SPECDEC__LIST_HEADS, ...; items NULL: no key */
     int experts, chosen_experts;             /* experts of a layer, 0: none; how many of them a token visits */
     int leading_dense, expert_interval;      /* first layers, which have no experts; of the later ones the last of every
                                                 expert_interval has some */
@@ -41377,10 +41381,10 @@ typedef struct specdec__context {
     float *logits;             /* (max_rows, output rows) logits, or bounds, of the wanted rows of the last step */
     specdec__screen screen;    /* screening of the output matrix */
     /* arrays for a batch: */
-    int32_t *tokens, *parents; /* (max_nodes) of specdec__batch */
-    specdec__view **views;     /* (max_nodes) of specdec__batch */
-    unsigned char *wants_logits; /* (max_nodes) of specdec__batch */
-    unsigned char *certain;    /* (max_nodes) of specdec__batch */
+    int32_t *tokens, *parents; /* (max_nodes) memory for these arrays of a specdec__batch */
+    specdec__view **views;     /* (max_nodes) memory for this array of a specdec__batch */
+    unsigned char *wants_logits; /* (max_nodes) memory for this array of a specdec__batch */
+    unsigned char *certain;    /* (max_nodes) memory for this array of a specdec__batch */
     int *path;                 /* (max_nodes): nodes to be committed */
     specdec__state_reader state_readers[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a
                                                                     caller, then drafters */
@@ -45196,7 +45200,7 @@ typedef struct specdec__prefill_rows {
     int reads_from;     /* the token of the first row of `reads` */
     /* Called after each batch, tokens [at, at + n), before it is committed; its error ends the prefill. NULL: not
        called. */
-    specdec_result (*batch_done)(void *listener, int at, int n);
+    specdec_result (*batch_done)(void *listener, int at, int n); /* called after tokens [at, at + n) are run */
     void *listener; /* argument of batch_done */
 } specdec__prefill_rows;
 
@@ -65288,7 +65292,7 @@ enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
 #define SPECDEC__ROWS_AT_ONCE (SPECDEC__PARTS < SPECDEC__WIDTH ? SPECDEC__PARTS : SPECDEC__WIDTH)
 #if SPECDEC__LANES < 16 /* without fused multiply-adds: long functions are not inlined, and queries are taken singly */
 #define SPECDEC__LANE_LONG_FUNCTION SPECDEC__TARGET static __attribute__((noinline))
-#define SPECDEC__QUERIES_AT_ONCE 1
+#define SPECDEC__QUERIES_AT_ONCE 1 /* queries that share one pass over keys and values */
 #define SPECDEC__UNROLL_PARTS
 #else
 #define SPECDEC__LANE_LONG_FUNCTION SPECDEC__LANE_INLINE

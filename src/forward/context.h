@@ -250,10 +250,10 @@ typedef struct specdec__context {
     float *logits;             /* (max_rows, output rows) logits, or bounds, of the wanted rows of the last step */
     specdec__screen screen;    /* screening of the output matrix */
     /* arrays for a batch: */
-    int32_t *tokens, *parents; /* (max_nodes) of specdec__batch */
-    specdec__view **views;     /* (max_nodes) of specdec__batch */
-    unsigned char *wants_logits; /* (max_nodes) of specdec__batch */
-    unsigned char *certain;    /* (max_nodes) of specdec__batch */
+    int32_t *tokens, *parents; /* (max_nodes) memory for these arrays of a specdec__batch */
+    specdec__view **views;     /* (max_nodes) memory for this array of a specdec__batch */
+    unsigned char *wants_logits; /* (max_nodes) memory for this array of a specdec__batch */
+    unsigned char *certain;    /* (max_nodes) memory for this array of a specdec__batch */
     int *path;                 /* (max_nodes): nodes to be committed */
     specdec__state_reader state_readers[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a
                                                                     caller, then drafters */

@@ -946,7 +946,7 @@ typedef struct specdec__prefill_rows {
     int reads_from;     /* the token of the first row of `reads` */
     /* Called after each batch, tokens [at, at + n), before it is committed; its error ends the prefill. NULL: not
        called. */
-    specdec_result (*batch_done)(void *listener, int at, int n);
+    specdec_result (*batch_done)(void *listener, int at, int n); /* called after tokens [at, at + n) are run */
     void *listener; /* argument of batch_done */
 } specdec__prefill_rows;
 

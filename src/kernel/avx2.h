@@ -531,17 +531,17 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_load_block_scales(int type, con
 /* Up to 256 values of 8 rows of a tile. */
 typedef struct specdec__avx2_rows {
     const unsigned char *tile; /* the tile that the rows are in */
-    const int8_t *factors;     /* see specdec__avx2_unpack_factors */
-    __m256 d[2];               /* see specdec__avx2_load_block_scales */
+    const int8_t *factors;     /* integer factors of d and dmin: see specdec__avx2_unpack_factors */
+    __m256 d[2];               /* d and dmin of the 8 rows: see specdec__avx2_load_block_scales */
     int half;              /* 0: rows 0 to 7, 1: rows 8 to 15 */
 } specdec__avx2_rows;
 
-/* Returns the scales of a granule, or, with which = 1, the minimums, of 8 rows. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scales_or_minimums(int type, int which,
+/* Returns the scales of a granule, or, with minimums = 1, the minimums, of 8 rows. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scales_or_minimums(int type, int minimums,
                                                                               const specdec__avx2_rows *rows,
                                                                               int granule)
 {
-    const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
+    const int8_t *factors = rows->factors + minimums * 256 + granule * 16 + rows->half * 8;
 
     if (type == SPECDEC__TYPE_MXFP4)
         return specdec__avx2_e8m0_divided_by_2(specdec__x86_find_file_block(type, rows->tile, granule) +
@@ -551,8 +551,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scales_or_minimums(in
             specdec__x86_find_file_block(type, rows->tile, granule / 2) + rows->half * 32, granule % 4);
     if (specdec__x86_has_scale_without_factors(type))
         return specdec__avx2_from_f16(specdec__x86_find_file_block(type, rows->tile, granule) +
-                                      specdec__x86_offset_of_d(type) + which * 2 * SPECDEC__ROWS + rows->half * 16);
-    return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
+                                      specdec__x86_offset_of_d(type) + minimums * 2 * SPECDEC__ROWS + rows->half * 16);
+    return _mm256_mul_ps(rows->d[minimums], specdec__avx2_from_bytes(factors));
 }
 
 /* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_make_pair_from_codes),

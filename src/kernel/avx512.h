@@ -533,25 +533,26 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_e4m3_divided_by_2(const u
     return _mm512_maskz_mov_ps(_mm512_cmpneq_epi32_mask(v, _mm512_set1_epi32(127)), value);
 }
 
-/* The scale of granule g of 32 values (own, part: see SPECDEC__X86_CODES) of a type without factors of scales. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_scale_without_factor(int type, const unsigned char *own,
-                                                                            int part, int g)
+/* The scale of granule g of 32 values of a type without factors of scales. file_block, group: as own and part of
+   SPECDEC__X86_CODES. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_scale_without_factor(int type, const unsigned char *file_block,
+                                                                            int group, int g)
 {
     if (type == SPECDEC__TYPE_MXFP4)
-        return specdec__avx512_e8m0_divided_by_2(own);
+        return specdec__avx512_e8m0_divided_by_2(file_block);
     if (type == SPECDEC__TYPE_NVFP4)
-        return specdec__avx512_e4m3_divided_by_2(own, part * 2 + g);
-    return specdec__avx512_from_f16(own + specdec__x86_offset_of_d(type));
+        return specdec__avx512_e4m3_divided_by_2(file_block, group * 2 + g);
+    return specdec__avx512_from_f16(file_block + specdec__x86_offset_of_d(type));
 }
 
 #define SPECDEC__AVX512_REGISTER_COLUMNS 6  /* columns up to which sums stay in registers, tile after tile */
-#define SPECDEC__AVX512_PAIR_COLUMNS 4 /* the same for two tiles side by side, and for rare types */
+#define SPECDEC__AVX512_PAIR_COLUMNS 4 /* columns up to which they do for two tiles side by side, and for rare types */
 
 /* A block of 32 values of a tile, unpacked in registers as far as there are enough: codes (vector), pair, scale and
    minimum (granule). */
 typedef struct specdec__avx512_block {
-    __m512i codes[8], pair[2];
-    __m512 scale[2], minimum[2];
+    __m512i codes[8], pair[2];   /* (vector) unsigned codes; (granule) pairs that correct dots */
+    __m512 scale[2], minimum[2]; /* (granule) scales, minimums */
 } specdec__avx512_block;
 
 /* Unpacks block `block` of a tile, or of a panel, into registers. */

@@ -36,8 +36,9 @@ typedef struct specdec__avx512_column_run {
 /* The runs of a column, and the scales, dots and minimums of 16 rows: (run, row, granule). */
 typedef struct specdec__avx512_rows_memory {
     specdec__avx512_column_run runs[SPECDEC__AVX512_ROW_RUNS]; /* the runs of the column */
-    float scale[SPECDEC__AVX512_ROW_RUNS][16][16], dot[SPECDEC__AVX512_ROW_RUNS][16][16]; /* (run, row, granule) */
-    float minimum[SPECDEC__AVX512_ROW_RUNS_M][16][16]; /* (run, row, granule) */
+    float scale[SPECDEC__AVX512_ROW_RUNS][16][16]; /* (run, row, granule) scale of weights * scale of the column */
+    float dot[SPECDEC__AVX512_ROW_RUNS][16][16];   /* (run, row, granule) sums of products of codes */
+    float minimum[SPECDEC__AVX512_ROW_RUNS_M][16][16]; /* (run, row, granule) minimums of the weights */
 } specdec__avx512_rows_memory;
 SPECDEC__STATIC_ASSERT(avx512_rows_memory_fits,
                        sizeof(specdec__avx512_rows_memory) <= 2 * SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4);

@@ -30,42 +30,42 @@
 #include "lines.h"
 
 #ifdef SPECDEC_NO_SSE41
-#define SPECDEC__WITH_SSE41 0
+#define SPECDEC__WITH_SSE41 0 /* 1: the build has kernels for SSE4.1 */
 #else
 #define SPECDEC__WITH_SSE41 1
 #endif
 #ifdef SPECDEC_NO_AVX2
-#define SPECDEC__WITH_AVX2 0
+#define SPECDEC__WITH_AVX2 0 /* 1: the build has kernels for AVX2 */
 #else
 #define SPECDEC__WITH_AVX2 1
 #endif
 #ifdef SPECDEC_NO_AVXVNNI
-#define SPECDEC__WITH_AVXVNNI 0
+#define SPECDEC__WITH_AVXVNNI 0 /* 1: the build has kernels for AVX-VNNI */
 #else
 #define SPECDEC__WITH_AVXVNNI 1
 #endif
 #ifdef SPECDEC_NO_AVX512
-#define SPECDEC__WITH_AVX512 0
+#define SPECDEC__WITH_AVX512 0 /* 1: the build has kernels for AVX-512 */
 #else
 #define SPECDEC__WITH_AVX512 1
 #endif
 #ifdef SPECDEC_NO_DOTPROD
-#define SPECDEC__WITH_DOTPROD 0
+#define SPECDEC__WITH_DOTPROD 0 /* 1: the build has kernels for the dot products of ARMv8.2 */
 #else
 #define SPECDEC__WITH_DOTPROD 1
 #endif
 #ifdef SPECDEC_NO_I8MM
-#define SPECDEC__WITH_I8MM 0
+#define SPECDEC__WITH_I8MM 0 /* 1: the build has kernels for the matrix products of ARMv8.6 */
 #else
 #define SPECDEC__WITH_I8MM 1
 #endif
 #ifdef SPECDEC_NO_NEON32
-#define SPECDEC__WITH_NEON32 0
+#define SPECDEC__WITH_NEON32 0 /* 1: the build has kernels for 32-bit NEON */
 #else
 #define SPECDEC__WITH_NEON32 1
 #endif
 #ifdef SPECDEC_NO_RVV
-#define SPECDEC__WITH_RVV 0
+#define SPECDEC__WITH_RVV 0 /* 1: the build has kernels for the vectors of RISC-V */
 #else
 #define SPECDEC__WITH_RVV 1
 #endif
@@ -75,8 +75,8 @@
 /* 1 if this build has a type of a granule (16, 32), with or without minimums (M). */
 #define SPECDEC__GRANULE_ROW(number, name, block, bytes, granule, bits, minimum, ...) \
     || (SPECDEC__HAS(name) && (granule) == SPECDEC__GRANULE && (minimum) == SPECDEC__MINIMUM)
-#define SPECDEC__GRANULE 16
-#define SPECDEC__MINIMUM 0
+#define SPECDEC__GRANULE 16 /* the granule that SPECDEC__GRANULE_ROW looks for: 16 or 32 values */
+#define SPECDEC__MINIMUM 0 /* 0: SPECDEC__GRANULE_ROW looks for types without minimums, 1: with minimums */
 enum { SPECDEC__HAS_16 = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
 #undef SPECDEC__MINIMUM
 #define SPECDEC__MINIMUM 1
@@ -187,11 +187,11 @@ static void specdec__kernels_enter_dot_functions(specdec__kernels *table, specde
     } while (0)
 
 #ifdef SPECDEC__AVX512
-#define SPECDEC__HAS_READINGS 1 /* 1: tables may have a second way to read weights */
+#define SPECDEC__HAS_READINGS 1 /* 1: tables of kernels may have another way to read weights, other_reading */
 #else
 #define SPECDEC__HAS_READINGS 0
 #endif
-#define SPECDEC__READ_COLUMNS 6 /* with more columns, arithmetic takes longer than reading memory */
+#define SPECDEC__MEMORY_BOUND_COLUMNS 6 /* with more columns, arithmetic takes longer than reading the weights */
 
 SPECDEC__FOR_SPEED
 /* specdec__multiply_function by panels: unpacks and multiplies two tiles at a time, or one. For types of which two
@@ -243,7 +243,8 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
         specdec__tiles one = *tiles;
 
         one.l1_bytes = kernels->reading.l1_bytes;
-        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] && count <= SPECDEC__READ_COLUMNS) {
+        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] &&
+            count <= SPECDEC__MEMORY_BOUND_COLUMNS) {
             one.next[0] = tiles->tile[1];
             one.tile[1] = NULL;
             kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums++);
@@ -358,7 +359,7 @@ void specdec__kernels_avx512(specdec__kernels *table)
 
 /* The registers that the instruction CPUID sets. */
 typedef struct specdec__cpuid {
-    unsigned eax, ebx, ecx, edx;
+    unsigned eax, ebx, ecx, edx; /* the registers of these names */
 } specdec__cpuid;
 
 /* A leaf of CPUID; zeros if the processor does not have it. */

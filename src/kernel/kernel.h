@@ -48,9 +48,9 @@ typedef struct specdec__columns {
     int8_t *codes;   /* (block, column, 32): quantised values */
     float *scale;    /* (block, column): x = scale * (code + offset) */
     int32_t *pair32; /* (block, column): offset in the low half, sum of 32 codes in the high half */
-    int32_t *pair16; /* (block, column, 2): the same for each half of a block */
+    int32_t *pair16; /* (block, column, 2): offset in the low half, sum of half a block's codes in the high half */
     float *sum32;    /* (block, column): scale * sum of (code + offset) */
-    float *sum16;    /* (block, column, 2): the same for each half of a block */
+    float *sum16;    /* (block, column, 2): scale * sum of (code + offset) of each half of a block */
     float *values;   /* (column, stride): the unquantised activations, for float weights */
     int stride;      /* floats between columns of values */
 } specdec__columns;
@@ -118,7 +118,7 @@ typedef struct specdec__softmax_block {
 typedef struct specdec__state_update {
     float *matrix;      /* (rows, values) the state, which is updated in place */
     int rows, values;   /* size of the matrix; values: a multiple of 16 */
-    int corrects;       /* 1: the layer corrects itself */
+    int corrects;       /* 1: the value is reduced by the state's prediction for the key (the delta rule) */
     float decay, rate;  /* factors of the old state and of the new value */
     const float *key;   /* (rows) key of the token */
     const float *query; /* (rows) query of the token; NULL: no output is computed */

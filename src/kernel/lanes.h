@@ -27,7 +27,7 @@ enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
 #define SPECDEC__ROWS_AT_ONCE (SPECDEC__PARTS < SPECDEC__WIDTH ? SPECDEC__PARTS : SPECDEC__WIDTH)
 #if SPECDEC__LANES < 16 /* without fused multiply-adds: long functions are not inlined, and queries are taken singly */
 #define SPECDEC__LANE_LONG_FUNCTION SPECDEC__TARGET static __attribute__((noinline))
-#define SPECDEC__QUERIES_AT_ONCE 1
+#define SPECDEC__QUERIES_AT_ONCE 1 /* queries that share one pass over keys and values */
 #define SPECDEC__UNROLL_PARTS
 #else
 #define SPECDEC__LANE_LONG_FUNCTION SPECDEC__LANE_INLINE

@@ -22,8 +22,8 @@ enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__
 
 /* Bits of a type's codes: where they begin in a tile, their mask, and by how much they are shifted in a code. */
 typedef struct specdec__line_bits {
-    uint16_t at;
-    uint8_t mask, shift;
+    uint16_t at;         /* byte of a tile where they begin */
+    uint8_t mask, shift; /* mask of the bits in a byte; by how much they are shifted to the left in a code */
 } specdec__line_bits;
 
 /* What codes are: numbers, or indices of specdec__quant_iq4_values. */

@@ -139,7 +139,7 @@ typedef struct specdec__dotprod_run {
    second byte of its lane, no row's index in the other bytes. */
 typedef struct specdec__dotprod_quad {
     int row;                                  /* the first of the four rows */
-    float32x4_t d, dmin;                      /* factors of their scales and minimums */
+    float32x4_t d, dmin;                      /* floats that the rows' integer factors are multiplied by */
     uint8x16_t row_index, shared_two_bits[8]; /* shared_two_bits: for Q6_K and one column, two_bits that two blocks
                                                  share */
 } specdec__dotprod_quad;

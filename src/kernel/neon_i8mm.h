@@ -19,7 +19,7 @@
 typedef struct specdec__i8mm_input {
     int8_t codes[8][2][64];                /* (block, pair, value/8, 2 columns, 8) */
     float scale[8][2][4], excess[8][2][4]; /* (block, pair, 2 columns twice): see specdec__dotprod_input */
-    float offset[8][2][4];                 /* the same; for types that are not wide, as bytes */
+    float offset[8][2][4];                 /* (block, pair, 2 columns twice) as floats or, if not wide, as bytes */
 } specdec__i8mm_input;
 
 /* The corrections of a type's sums: see specdec__dotprod_bias and specdec__dotprod_surplus_of_code_sum. */

@@ -21,7 +21,7 @@
    start (block, column, 4 times): the bits of a float at which sums of unsigned codes times these begin. */
 typedef struct specdec__neon_input {
     int8_t codes[8][4][64];          /* codes of the columns */
-    int32_t start[8][4][4];          /* where sums of products begin */
+    int32_t start[8][4][4];          /* (block, column, row) the numbers that sums of products begin with */
     float scale[8][4], offset[8][4]; /* (block, column): x = scale * (code + offset) */
     float total[8][4];               /* (block, column): scale * sum of (code + offset) */
 } specdec__neon_input;

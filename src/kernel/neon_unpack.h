@@ -764,18 +764,18 @@ SPECDEC__INLINE const unsigned char *specdec__neon_find_file_block(int type, con
     return tile + (size_t)(b / specdec__neon_groups_per_file_block(type)) * bytes;
 }
 
-/* Unpacks 32 values of the four rows from row `row` on into q: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own:
-   from specdec__neon_find_file_block; part: which 32 values of it. */
-SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigned char *own, int part, int row,
+/* Unpacks 32 values of the four rows from row `row` on into q: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4.
+   file_block: from specdec__neon_find_file_block; group: which 32 values of it. */
+SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigned char *file_block, int group, int row,
                                                          int8x16_t q[8])
 {
     const uint8x16_t mask = vdupq_n_u8(type == SPECDEC__TYPE_Q1_0 ? 2 : 3);
-    const unsigned char *at = own + row * 4;
+    const unsigned char *at = file_block + row * 4;
     int i;
 
-    at += type == SPECDEC__TYPE_Q1_0    ? (int)SPECDEC__TILE_AT(q1_0, bits) + part * 64
-          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, two_bits) + part * 128
-          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, two_bits) + part / 4 * 512
+    at += type == SPECDEC__TYPE_Q1_0    ? (int)SPECDEC__TILE_AT(q1_0, bits) + group * 64
+          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, two_bits) + group * 128
+          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, two_bits) + group / 4 * 512
                                         : (int)SPECDEC__TILE_AT(mxfp4, nibbles);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
@@ -785,7 +785,7 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigne
                                                        : i % 4;
         const int right = type == SPECDEC__TYPE_Q1_0    ? i - 1
                           : type == SPECDEC__TYPE_Q2_0  ? i % 4 * 2
-                          : type == SPECDEC__TYPE_TQ2_0 ? part % 4 * 2
+                          : type == SPECDEC__TYPE_TQ2_0 ? group % 4 * 2
                                                         : i / 4 * 4;
         const uint8x16_t packed = vld1q_u8(at + line * 64);
 
@@ -798,16 +798,16 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigne
 }
 
 /* Returns the scales of the four rows from row `row` on. Of MXFP4: see specdec__quant_e8m0_divided_by_2. */
-SPECDEC__INLINE float32x4_t specdec__neon_load_few_bits_scales(int type, const unsigned char *own, int row)
+SPECDEC__INLINE float32x4_t specdec__neon_load_few_bits_scales(int type, const unsigned char *file_block, int row)
 {
     if (type == SPECDEC__TYPE_MXFP4) {
-        const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(specdec__load_u32(own + row)));
+        const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(specdec__load_u32(file_block + row)));
         const int32x4_t e = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes)))), one = vdupq_n_s32(1);
         const int32x4_t small = vshlq_s32(vdupq_n_s32(0x00200000), vminq_s32(e, one));
 
         return vreinterpretq_f32_s32(vmaxq_s32(vshlq_n_s32(vsubq_s32(e, one), 23), small));
     }
-    return specdec__neon_load_f16x4(own + row * 2 +
+    return specdec__neon_load_f16x4(file_block + row * 2 +
                                     (type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_AT(tq2_0, d) : 0));
 }
 

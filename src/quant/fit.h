@@ -146,8 +146,9 @@ SPECDEC__INLINE void specdec__quant_add_to_sums(specdec__quant_sums *sums, specd
 
 /* The sums of every scale that an encoder tries for a group (a try). */
 typedef struct specdec__quant_try_sums {
-    /* by try: sums of weight * code * value, of weight * code^2, and of weight * code */
-    double code_value[SPECDEC__QUANT_MAX_TRIES], code_code[SPECDEC__QUANT_MAX_TRIES], code[SPECDEC__QUANT_MAX_TRIES];
+    double code_value[SPECDEC__QUANT_MAX_TRIES]; /* by try: sum of weight * code * value */
+    double code_code[SPECDEC__QUANT_MAX_TRIES];  /* by try: sum of weight * code^2 */
+    double code[SPECDEC__QUANT_MAX_TRIES];       /* by try: sum of weight * code */
 } specdec__quant_try_sums;
 
 /* Stores the sums of try t, even and odd elements added. */

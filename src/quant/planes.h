@@ -17,7 +17,7 @@
    found. Together they are as long as the tiles. */
 #define SPECDEC__PLANE_UPPER 352 /* bytes of a block in the upper plane */
 #define SPECDEC__PLANE_LOWER 192 /* bytes of a block in the lower plane */
-#define SPECDEC__PLANE_MIDDLE 4  /* stands for l where only the upper plane is read */
+#define SPECDEC__PLANE_MIDDLE 4  /* stands for a code's lower three bits where only the upper plane is read */
 #define SPECDEC__SCREEN_MIN_ROWS 100000 /* an output matrix with fewer rows is not split */
 #define SPECDEC__PLANE_PARTS 4   /* parts of a row's columns; a row has a bound for each part */
 
