@@ -6372,12 +6372,12 @@ typedef struct specdec__kernels {
     X(min, V, (V, V)) /* a < b ? a : b */ \
     X(times_power_of_2, V, (V, V)) /* a * 2^n; the second parameter is n + 1.5 * 2^23 */ \
     X(sum, float, (const V *)) /* of 16 lanes, by the canonical tree: i and i + 8, then i + 4, i + 2, i + 1 */ \
-    X(highest, float, (const V *)) /* the largest of 16 lanes */ \
-    X(highest4, void, (const V *, float *)) /* the largest of 16 lanes, four times */ \
+    X(largest_lane, float, (const V *)) /* the largest of 16 lanes */ \
+    X(largest_lanes_of_four, void, (const V *, float *)) /* the largest of 16 lanes, four times */ \
     X(bits_of_lane_0, int32_t, (V)) /* the bits of lane 0 */ \
     X(store_low_bytes, void, (int8_t *, V)) /* the lowest byte of the bits of each lane */ \
     X(sum_codes, int32_t, (const int8_t *)) /* the sum of 16 codes */ \
-    X(noise, void, (uint64_t, uint32_t *)) /* upper 32 bits of specdec__noise_at of 64 neighbouring tokens */ \
+    X(compute_noise_bits, void, (uint64_t, uint32_t *)) /* upper halves of specdec__noise_at of 64 tokens */ \
     X(load_f16, V, (const void *)) /* converts half floats */ \
     X(load_bf16, V, (const void *)) /* converts bfloat16 */ \
     X(store_f16, void, (void *, V)) /* rounds to half floats */
@@ -6601,7 +6601,7 @@ SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
     return lane[0];
 }
 /* Returns the largest of 16 lanes. */
-SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
+SPECDEC__INLINE float specdec__scalar_largest_lane(const float *parts)
 {
     float lane[8];
     int i, step;
@@ -6613,15 +6613,15 @@ SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
             lane[i] = specdec__scalar_max(lane[i], lane[i + step]);
     return lane[0];
 }
-/* Defines highest4, the largest of 16 lanes four times, by an instruction set's `highest`. parts: vectors that make 16
-   lanes. */
+/* Defines largest_lanes_of_four, the largest of 16 lanes four times, by an instruction set's `largest_lane`.
+   parts: vectors that make 16 lanes. */
 #define SPECDEC__HIGHEST4(isa, target, parts) \
-    target SPECDEC__INLINE void specdec__##isa##_highest4(const specdec__##isa##_v *x, float *out) \
+    target SPECDEC__INLINE void specdec__##isa##_largest_lanes_of_four(const specdec__##isa##_v *x, float *out) \
     { \
         int i; \
         \
         for (i = 0; i < 4; i++) \
-            out[i] = specdec__##isa##_highest(x + i * (parts)); \
+            out[i] = specdec__##isa##_largest_lane(x + i * (parts)); \
     }
 SPECDEC__HIGHEST4(scalar, , 16)
 /* Returns the sum of 16 codes. */
@@ -6636,7 +6636,7 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 }
 /* Computes bits (64), the upper 32 random bits of the noise of 64 neighbouring tokens. first: the noise row's bits at
    the first token. */
-static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
+static void specdec__scalar_compute_noise_bits(uint64_t first, uint32_t *bits)
 {
     uint32_t i;
 
@@ -6981,7 +6981,7 @@ SPECDEC__INLINE specdec__x86_columns specdec__x86_columns_of_block(const specdec
     return from;
 }
 
-/* --- random bits: see specdec__scalar_noise ---------------------------------------------------------------------- */
+/* --- random bits: see specdec__scalar_compute_noise_bits ---------------------------------------------------------- */
 
 /* Returns x times a 64-bit constant in each 64-bit lane, from products of 32-bit halves, as AVX2 has no wider ones. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_u64(__m256i x, uint64_t constant)
@@ -7001,8 +7001,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix_bits(__m256i x)
     return specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
 }
 
-/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t *bits)
+/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_compute_noise_bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_noise_bits(uint64_t first, uint32_t *bits)
 {
     const uint64_t step = SPECDEC__NOISE_TOKEN_STEP;
     const __m256i eight = _mm256_set1_epi64x((long long)(8 * step)), from = _mm256_set1_epi64x((long long)first);
@@ -7030,8 +7030,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix_bits(__m512i x)
     return _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0x94d049bb133111ebu));
 }
 
-/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint32_t *bits)
+/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_compute_noise_bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_compute_noise_bits(uint64_t first, uint32_t *bits)
 {
     const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_TOKEN_STEP);
     const __m512i upper = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
@@ -7170,7 +7170,7 @@ SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_sum(const __m128 *parts)
     y = _mm_add_ps(y, _mm_movehl_ps(y, y));
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
-SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_highest(const __m128 *parts)
+SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_largest_lane(const __m128 *parts)
 {
     __m128 y = _mm_max_ps(_mm_max_ps(parts[0], parts[2]), _mm_max_ps(parts[1], parts[3]));
 
@@ -7184,7 +7184,7 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
     __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
     return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
 }
-#define specdec__sse41_noise specdec__scalar_noise
+#define specdec__sse41_compute_noise_bits specdec__scalar_compute_noise_bits
 
 #define SPECDEC__ISA sse41
 #define SPECDEC__TARGET SPECDEC__SSE41
@@ -7605,7 +7605,7 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *par
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 /* Returns the largest of 16 lanes. */
-SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v *parts)
+SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_largest_lane(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
     __m256 b = _mm256_max_ps(x.a, x.b);
@@ -8666,7 +8666,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four_vectors(int type,
 
 /* Returns the corrections of the dots of 8 rows of a granule with a column: the pairs of the rows times x, the pair of
    the column. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_correction(int type, int vnni, const int32_t *pairs, int32_t x)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_dots(int type, int vnni, const int32_t *pairs,
+                                                                       int32_t x)
 {
     __m256i pair = specdec__avx2_load_32(pairs);
 
@@ -8693,7 +8694,7 @@ specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel 
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             for (half = 0; half < 2; half++)
-                found[c][half] = specdec__avx2_dot_correction(type, vnni, pairs + half * 8, x->pairs[c * per + g]);
+                found[c][half] = specdec__avx2_correction_of_dots(type, vnni, pairs + half * 8, x->pairs[c * per + g]);
     if (vnni)
         for (i = 0; i < vectors; i += 4)
             specdec__avx2_vnni_dot_four_vectors(type, columns, codes + i * 64, words + i, found);
@@ -8715,7 +8716,7 @@ specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel 
 
             if (!pairs_first)
                 sum = _mm256_add_epi32(
-                    sum, specdec__avx2_dot_correction(type, vnni, pairs + half * 8, x->pairs[c * per + g]));
+                    sum, specdec__avx2_correction_of_dots(type, vnni, pairs + half * 8, x->pairs[c * per + g]));
             acc = _mm256_fmadd_ps(by, _mm256_cvtepi32_ps(sum), _mm256_loadu_ps(to));
             if (specdec__x86_has_minimum(type))
                 acc = _mm256_fmadd_ps(_mm256_loadu_ps(panel->minimum[k] + half * 8),
@@ -9108,7 +9109,7 @@ SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_sum(const __m512 *parts)
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
-SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(const __m512 *parts)
+SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_largest_lane(const __m512 *parts)
 {
     const __m512 a = parts[0];
     __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -9116,7 +9117,7 @@ SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(const __m512 *part
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_highest4(const __m512 *x, float *out)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_largest_lanes_of_four(const __m512 *x, float *out)
 {
     const __m512 ab = _mm512_max_ps(_mm512_shuffle_f32x4(x[0], x[1], 0x44), _mm512_shuffle_f32x4(x[0], x[1], 0xEE));
     const __m512 cd = _mm512_max_ps(_mm512_shuffle_f32x4(x[2], x[3], 0x44), _mm512_shuffle_f32x4(x[2], x[3], 0xEE));
@@ -10994,7 +10995,7 @@ SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
 }
 
 /* Returns the largest of 16 lanes. */
-SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
+SPECDEC__INLINE float specdec__neon_largest_lane(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
     float32x4_t four = specdec__neon_max4(specdec__neon_max4(x.a, x.c), specdec__neon_max4(x.b, x.d));
@@ -11007,7 +11008,7 @@ SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
 SPECDEC__HIGHEST4(neon, , 1)
 
 SPECDEC__INLINE int32_t specdec__neon_sum_codes(const int8_t *codes) { return vaddlvq_s8(vld1q_s8(codes)); }
-#define specdec__neon_noise specdec__scalar_noise
+#define specdec__neon_compute_noise_bits specdec__scalar_compute_noise_bits
 
 SPECDEC__INLINE int32_t specdec__neon_bits_of_lane_0(specdec__neon_v x)
 {
@@ -11484,7 +11485,7 @@ static const specdec__neon_grid specdec__neon_iq3_s =
     SPECDEC__NEON_IQ3({1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15});
 
 /* Stores eight 16-bit numbers as two integers: one move between registers for four numbers. */
-SPECDEC__INLINE void specdec__neon_store_indices(uint8x16_t eight, uint64_t *to)
+SPECDEC__INLINE void specdec__neon_store_eight_indices(uint8x16_t eight, uint64_t *to)
 {
     to[0] = vgetq_lane_u64(vreinterpretq_u64_u8(eight), 0);
     to[1] = vgetq_lane_u64(vreinterpretq_u64_u8(eight), 1);
@@ -11505,8 +11506,8 @@ SPECDEC__INLINE void specdec__neon_unpack_indices_iq3_s(const unsigned char *til
         uint8x16_t high = vqtbl1q_u8(vld1q_u8(top), which);
 
         high = vshrq_n_u8(vtstq_u8(high, vld1q_u8(specdec__neon_iq3_s.sign_bit[i])), 7);
-        specdec__neon_store_indices(vzip1q_u8(bytes, high), index + i * 4);
-        specdec__neon_store_indices(vzip2q_u8(bytes, high), index + i * 4 + 2);
+        specdec__neon_store_eight_indices(vzip1q_u8(bytes, high), index + i * 4);
+        specdec__neon_store_eight_indices(vzip2q_u8(bytes, high), index + i * 4 + 2);
     }
 }
 
@@ -14043,13 +14044,13 @@ typedef float specdec__neon32_v;
 #define specdec__neon32_min specdec__scalar_min
 #define specdec__neon32_times_power_of_2 specdec__scalar_times_power_of_2
 #define specdec__neon32_sum specdec__scalar_sum
-#define specdec__neon32_highest specdec__scalar_highest
-#define specdec__neon32_highest4 specdec__scalar_highest4
+#define specdec__neon32_largest_lane specdec__scalar_largest_lane
+#define specdec__neon32_largest_lanes_of_four specdec__scalar_largest_lanes_of_four
 #define specdec__neon32_weigh_codes specdec__scalar_weigh_codes
 #define specdec__neon32_bits_of_lane_0 specdec__scalar_bits_of_lane_0
 #define specdec__neon32_store_low_bytes specdec__scalar_store_low_bytes
 #define specdec__neon32_sum_codes specdec__scalar_sum_codes
-#define specdec__neon32_noise specdec__scalar_noise
+#define specdec__neon32_compute_noise_bits specdec__scalar_compute_noise_bits
 #define specdec__neon32_load_f16 specdec__scalar_load_f16
 #define specdec__neon32_load_bf16 specdec__scalar_load_bf16
 #define specdec__neon32_store_f16 specdec__scalar_store_f16
@@ -14295,12 +14296,12 @@ SPECDEC__INLINE float specdec__rvv_sum(const specdec__rvv_v *parts)
     specdec__rvv_store(lanes, *parts);
     return specdec__scalar_sum(lanes);
 }
-SPECDEC__INLINE float specdec__rvv_highest(const specdec__rvv_v *parts)
+SPECDEC__INLINE float specdec__rvv_largest_lane(const specdec__rvv_v *parts)
 {
     float lanes[16];
 
     specdec__rvv_store(lanes, *parts);
-    return specdec__scalar_highest(lanes);
+    return specdec__scalar_largest_lane(lanes);
 }
 SPECDEC__HIGHEST4(rvv, , 1)
 #define specdec__rvv_weigh_codes specdec__scalar_weigh_codes
@@ -14312,7 +14313,7 @@ SPECDEC__INLINE void specdec__rvv_store_low_bytes(int8_t *at, specdec__rvv_v x)
     memcpy(at, &low, sizeof low);
 }
 #define specdec__rvv_sum_codes specdec__scalar_sum_codes
-#define specdec__rvv_noise specdec__scalar_noise
+#define specdec__rvv_compute_noise_bits specdec__scalar_compute_noise_bits
 
 /* Converts half floats to floats: their bits, as those of a float, are 2^112 times too small, except for infinities and
    NaNs. */
@@ -15496,7 +15497,7 @@ typedef struct specdec__cursor {
 } specdec__cursor;
 
 /* Returns a cursor at the beginning of `size` bytes. */
-static specdec__cursor specdec__cursor_at_start(const unsigned char *data, size_t size)
+static specdec__cursor specdec__cursor_begin_at_start(const unsigned char *data, size_t size)
 {
     specdec__cursor c;
 
@@ -15521,7 +15522,7 @@ static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t by
 }
 
 /* Reads a little-endian 32-bit integer at a cursor; 0 if the cursor is bad or becomes so. */
-static uint32_t specdec__cursor_u32(specdec__cursor *c)
+static uint32_t specdec__cursor_read_u32(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 4);
 
@@ -15529,7 +15530,7 @@ static uint32_t specdec__cursor_u32(specdec__cursor *c)
 }
 
 /* Reads a little-endian 64-bit integer at a cursor; 0 if the cursor is bad or becomes so. */
-static uint64_t specdec__cursor_u64(specdec__cursor *c)
+static uint64_t specdec__cursor_read_u64(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 8);
 
@@ -15537,9 +15538,9 @@ static uint64_t specdec__cursor_u64(specdec__cursor *c)
 }
 
 /* Reads a GGUF string: its length in 64 bits, then its bytes. NULL and 0 if the cursor is or becomes bad. */
-static specdec__bytes specdec__cursor_string(specdec__cursor *c)
+static specdec__bytes specdec__cursor_read_string(specdec__cursor *c)
 {
-    uint64_t size = specdec__cursor_u64(c);
+    uint64_t size = specdec__cursor_read_u64(c);
     specdec__bytes out;
 
     out.data = specdec__cursor_skip(c, size);
@@ -15549,18 +15550,18 @@ static specdec__bytes specdec__cursor_string(specdec__cursor *c)
 
 /* Reads a metadata value. The cursor becomes bad for unknown types, arrays of arrays and values that reach beyond the
    end of the file. */
-static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
+static specdec__gguf_value specdec__cursor_read_value(specdec__cursor *c)
 {
     specdec__gguf_value value;
     size_t from;
 
     memset(&value, 0, sizeof value);
-    value.type = specdec__cursor_u32(c);
+    value.type = specdec__cursor_read_u32(c);
     value.count = 1;
     if (value.type == SPECDEC_GGUF_ARRAY) {
         value.is_array = 1;
-        value.type = specdec__cursor_u32(c);
-        value.count = specdec__cursor_u64(c);
+        value.type = specdec__cursor_read_u32(c);
+        value.count = specdec__cursor_read_u64(c);
     }
     if (c->is_bad || value.type >= SPECDEC_GGUF_TYPES || value.type == SPECDEC_GGUF_ARRAY) {
         c->is_bad = 1;
@@ -15574,9 +15575,9 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
     } else if (value.is_array) {
         uint64_t i;
         for (i = 0; i < value.count && !c->is_bad; i++)
-            specdec__cursor_string(c);
+            specdec__cursor_read_string(c);
     } else {
-        specdec__bytes text = specdec__cursor_string(c);
+        specdec__bytes text = specdec__cursor_read_string(c);
         value.items = text.data;
         value.count = text.size;
         value.bytes = text.size;
@@ -15606,22 +15607,22 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     size_t room = gguf->data_at <= gguf->file.size ? gguf->file.size - gguf->data_at : 0;
 
     memset(out, 0, sizeof *out);
-    out->name = specdec__cursor_string(c);
-    dimensions = specdec__cursor_u32(c);
+    out->name = specdec__cursor_read_string(c);
+    dimensions = specdec__cursor_read_u32(c);
     if (c->is_bad)
         return "is cut off";
     if (dimensions < 1 || dimensions > 4)
         return "has an impossible number of dimensions";
     out->dimensions = (int)dimensions;
     for (i = 0; i < 4; i++) {
-        out->shape[i] = i < dimensions ? specdec__cursor_u64(c) : 1;
+        out->shape[i] = i < dimensions ? specdec__cursor_read_u64(c) : 1;
         if (!c->is_bad &&
             (out->shape[i] < 1 || out->shape[i] > (1u << 30) || elements > ((uint64_t)1 << 42) / out->shape[i]))
             return "has an impossible dimension";
         elements *= c->is_bad ? 1 : out->shape[i];
     }
-    out->type = specdec__cursor_u32(c);
-    offset = specdec__cursor_u64(c);
+    out->type = specdec__cursor_read_u32(c);
+    offset = specdec__cursor_read_u64(c);
     if (c->is_bad)
         return "is cut off";
     if (!gguf->data_at)
@@ -15658,18 +15659,18 @@ static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, s
             c->offset = gguf->strings[i].to;
             return value;
         }
-    return specdec__cursor_value(c);
+    return specdec__cursor_read_value(c);
 }
 
 /* Finds a metadata value by its key in a checked file. Returns 1 when found. */
 static int specdec__gguf_find_value(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
 {
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.offset = gguf->pairs_at;
     for (i = 0; i < gguf->pair_count; i++) {
-        const int found = specdec__bytes_equal_string(specdec__cursor_string(&c), key);
+        const int found = specdec__bytes_equal_string(specdec__cursor_read_string(&c), key);
         const specdec__gguf_value value = specdec__gguf_read_value(gguf, &c);
 
         if (found) {
@@ -15773,8 +15774,8 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
 }
 
 /* Reads an array metadata value with items of one type; out->items is NULL if the file lacks the key. Items are read
-   with specdec__load_..., strings one after the other with specdec__cursor_string over (items, bytes). Errors: FORMAT.
-   */
+   with specdec__load_..., strings one after the other with specdec__cursor_read_string over (items, bytes). Errors:
+   FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__gguf *gguf, const char *key, uint32_t type,
                                                               specdec__gguf_value *out, specdec_error *error)
 {
@@ -15792,13 +15793,13 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
     uint64_t i;
 
     for (i = 0; i < gguf->pair_count; i++) {
-        specdec__bytes key = specdec__cursor_string(c);
+        specdec__bytes key = specdec__cursor_read_string(c);
         const size_t from = c->offset;
         specdec__gguf_value value;
 
         memset(&value, 0, sizeof value);
         if (!c->is_bad)
-            value = specdec__cursor_value(c);
+            value = specdec__cursor_read_value(c);
         if (c->is_bad)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                                  "metadata pair %llu (%.*s) is cut off or of an unknown type", (unsigned long long)i,
@@ -15832,14 +15833,14 @@ static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__
 /* Moves a cursor past a record of a checked file, and returns the tensor's name (tensors = 1) or the pair's key (0). */
 static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specdec__cursor *c, int tensors)
 {
-    const specdec__bytes name = specdec__cursor_string(c);
+    const specdec__bytes name = specdec__cursor_read_string(c);
     uint32_t dimensions;
 
     if (!tensors) {
         specdec__gguf_read_value(gguf, c);
         return name;
     }
-    dimensions = specdec__cursor_u32(c);
+    dimensions = specdec__cursor_read_u32(c);
     c->offset += (size_t)dimensions * 8 + 12;
     return name;
 }
@@ -15887,7 +15888,7 @@ static void specdec__gguf_sort_records(const specdec__gguf *gguf, const unsigned
 {
     const size_t from = (size_t)(gguf->file.data - origin);
     const uint64_t count = by == SPECDEC__GGUF_BY_KEY ? gguf->pair_count : gguf->tensor_count;
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.offset = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
@@ -15935,7 +15936,7 @@ static specdec_result specdec__gguf_check_gap(const specdec__gguf *gguf, size_t 
                                               uint64_t next_offset, specdec_error *error)
 {
     const specdec__bytes next_name = specdec__gguf_record_name(gguf->file.data + next);
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     specdec__gguf_tensor tensor;
     uint64_t end = 0, padded;
 
@@ -16003,17 +16004,17 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
 
     memset(gguf, 0, sizeof *gguf);
     gguf->file = file;
-    c = specdec__cursor_at_start(file.data, file.size);
+    c = specdec__cursor_begin_at_start(file.data, file.size);
     if (file.size < 24 || memcmp(file.data, "GGUF", 4) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
     c.offset = 4;
-    version = specdec__cursor_u32(&c);
+    version = specdec__cursor_read_u32(&c);
     if (version && !(version & 0xFFFF))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a big-endian GGUF file (little-endian ones are read)");
     if (version != 2 && version != 3)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "GGUF version %u (2 and 3 are read)", version);
-    gguf->tensor_count = specdec__cursor_u64(&c);
-    gguf->pair_count = specdec__cursor_u64(&c);
+    gguf->tensor_count = specdec__cursor_read_u64(&c);
+    gguf->pair_count = specdec__cursor_read_u64(&c);
     if (gguf->tensor_count > SPECDEC__GGUF_MAX_TENSORS || gguf->pair_count > SPECDEC__GGUF_MAX_PAIRS)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "impossible counts: %llu tensors, %llu metadata pairs",
                              (unsigned long long)gguf->tensor_count, (unsigned long long)gguf->pair_count);
@@ -16041,7 +16042,7 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
 static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
 {
     specdec_result result = specdec__gguf_find_sections(gguf, file, error);
-    specdec__cursor c = specdec__cursor_at_start(file.data, file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(file.data, file.size);
     int by;
 
     c.offset = gguf->tensors_at;
@@ -16055,7 +16056,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
 /* Returns the bytes of a checked file up to the end of its last tensor. */
 static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf)
 {
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     size_t extent = gguf->data_at < gguf->file.size ? gguf->data_at : gguf->file.size;
     specdec__gguf_tensor tensor;
     uint64_t i;
@@ -16075,7 +16076,7 @@ static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf
 static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name,
                                                      specdec__gguf_tensor *out)
 {
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.offset = gguf->tensors_at;
@@ -18250,11 +18251,11 @@ static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, con
 /* Returns the text of token `id` by a walk over the texts of all tokens before it, as long as there is no index. */
 static specdec__bytes specdec__vocab_find_text(const specdec__vocab *v, uint32_t id)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
 
     while (id--)
-        specdec__cursor_string(&c);
-    return specdec__cursor_string(&c);
+        specdec__cursor_read_string(&c);
+    return specdec__cursor_read_string(&c);
 }
 
 /* Returns the name of a vocabulary's pre-tokenizer, recognised by the number of merges and the text of one token; NULL:
@@ -18466,18 +18467,18 @@ static int specdec__vocab_single_byte_of_text(const specdec__vocab *v, specdec__
    no_merge_crosses_space, special_count. The first walk finds tokens on which the types of other tokens depend. */
 static void specdec__vocab_scan_texts(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_text(specdec__cursor_string(&c));
+        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_text(specdec__cursor_read_string(&c));
 
         v->marks_present |= row ? row->presence : 0;
     }
-    c = specdec__cursor_at_start(v->texts, v->texts_size);
+    c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     v->no_merge_crosses_space = 1;
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__cursor_string(&c);
+        specdec__bytes text = specdec__cursor_read_string(&c);
 
         if (text.size > v->longest_bytes)
             v->longest_bytes = (uint32_t)text.size;
@@ -18522,7 +18523,7 @@ static specdec_result specdec__vocab_reserve_indexes(specdec__vocab *v, specdec_
    them. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_tokens(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     uint32_t id, specials = 0;
 
     memset(v->byte_token, 0xff, 256 * sizeof *v->byte_token);
@@ -18531,7 +18532,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         int type, byte;
 
         v->text_offset[id] = (uint32_t)c.offset;
-        text = specdec__cursor_string(&c);
+        text = specdec__cursor_read_string(&c);
         type = specdec__vocab_type_of_text(v, id, text);
         byte = specdec__vocab_single_byte_of_text(v, text);
         if (byte >= 0 && v->byte_token[byte] < 0)
@@ -18604,11 +18605,11 @@ static void specdec__vocab_find_end_tokens(specdec__vocab *v)
    no token is skipped; of equal merges the first counts. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
-    specdec__cursor c = specdec__cursor_at_start(merges->items, merges->bytes);
+    specdec__cursor c = specdec__cursor_begin_at_start(merges->items, merges->bytes);
     uint32_t rank;
 
     for (rank = 0; rank < v->merge_count; rank++) {
-        specdec__bytes text = specdec__cursor_string(&c), left = text, right = text;
+        specdec__bytes text = specdec__cursor_read_string(&c), left = text, right = text;
         const unsigned char *space = NULL;
         uint32_t *pair = v->merges + 2 * (size_t)rank;
         int32_t a = -1, b = -1;
@@ -26966,7 +26967,7 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_format_by_
 static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__chat_format *format,
                                                                const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     const char *tokens[SPECDEC__CHAT_TOKENS];
     int missing = 0, i;
     uint32_t id;
@@ -26976,7 +26977,7 @@ static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__ch
         missing |= tokens[i] ? 1 << i : 0;
     }
     for (id = 0; id < v->count && missing; id++) {
-        const specdec__bytes text = specdec__cursor_string(&c);
+        const specdec__bytes text = specdec__cursor_read_string(&c);
 
         for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
             if (missing >> i & 1 && specdec__bytes_equal_string(text, tokens[i]))
@@ -28104,7 +28105,7 @@ static int specdec__conversation_contains_mark(specdec__bytes text, const char *
    calls; else a row whose mark is a token of the vocabulary; NULL: no row fits. */
 static const specdec__calls *specdec__conversation_find_calls_row(specdec__bytes text, const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     size_t k;
     uint32_t id;
 
@@ -28113,7 +28114,7 @@ static const specdec__calls *specdec__conversation_find_calls_row(specdec__bytes
             specdec__conversation_contains_mark(text, SPECDEC__CALL_TEXT(&specdec__call_table[k], BEGIN)))
             return &specdec__call_table[k];
     for (id = 0; id < v->count; id++) {
-        const specdec__bytes token = specdec__cursor_string(&c);
+        const specdec__bytes token = specdec__cursor_read_string(&c);
 
         for (k = 0; k < SPECDEC__COUNT(specdec__call_table) && token.size > 4; k++)
             if ((specdec__call_table[k].form == SPECDEC__CALLS_JSON ||
@@ -36483,7 +36484,7 @@ typedef struct specdec__heads_kind {
     const char *name;      /* general.architecture in files */
     int chained, residual; /* 1: a head reads the state of the head before it; 1: it adds the state that it reads */
     int activation;        /* SPECDEC__SILU, ... */
-    const char *tensors;   /* SPECDEC__HEADS_... */
+    const char *tensors;   /* names of its tensors, as rows SPECDEC__HEADS_... */
 } specdec__heads_kind;
 
 /* The kinds of files of heads. */
@@ -37614,8 +37615,8 @@ static specdec_result specdec__model_check_shared_keys(const specdec__model *m, 
 }
 
 /* Checks the sizes of a layer with latent attention. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_check_latent(const specdec__model *m, const specdec__shape *s,
-                                                  specdec_error *error)
+static specdec_result specdec__model_check_latent_sizes(const specdec__model *m, const specdec__shape *s,
+                                                        specdec_error *error)
 {
     const specdec__latent *latent = &m->latent_attention;
 
@@ -37659,7 +37660,7 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "layers that rotate %d and %d dimensions by the same RoPE", m->rope_dim[s->rope],
                              s->rope_dim);
-    return m->latent_attention.rank ? specdec__model_check_latent(m, s, error) : SPECDEC_OK;
+    return m->latent_attention.rank ? specdec__model_check_latent_sizes(m, s, error) : SPECDEC_OK;
 }
 
 /* Checks the sizes of the layers on this rank, and sets the model's largest ones. Errors: FORMAT, UNSUPPORTED. */
@@ -38611,7 +38612,7 @@ static specdec_result specdec__model_read_target_layers(specdec__model *m, specd
 /* Finds a tensor whose name contains a word, and copies the name. Returns 1 when found. */
 static int specdec__model_find_tensor_with_word(const specdec__model *m, const char *word, char *name, size_t size)
 {
-    specdec__cursor c = specdec__cursor_at_start(m->gguf.file.data, m->gguf.file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(m->gguf.file.data, m->gguf.file.size);
     const size_t length = strlen(word);
     uint64_t i;
     size_t k;
@@ -38977,7 +38978,7 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
 static specdec_result specdec__model_refuse_unread_tensors_of_part(const specdec__model *m, const specdec__gguf *part,
                                                                    specdec_error *error)
 {
-    specdec__cursor c = specdec__cursor_at_start(part->file.data, part->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(part->file.data, part->file.size);
     uint64_t i;
 
     c.offset = part->tensors_at;
@@ -42447,7 +42448,7 @@ static void specdec__forward_sum_squares(const float *x, int n, double *sum, dou
 }
 
 /* Scales row i of stream s so that its sum of squares becomes `squares`. */
-static void specdec__forward_scale_stream(const specdec__context *c, int s, int i, double squares)
+static void specdec__forward_scale_stream_row(const specdec__context *c, int s, int i, double squares)
 {
     const int width = c->model->embedding;
     double sum, own;
@@ -42475,7 +42476,7 @@ static void specdec__forward_equalise_streams(specdec__context *c, int thread, i
 
         specdec__forward_sum_squares(x, c->model->embedding, &sum, &squares);
         for (s = 1; s < count; s++)
-            specdec__forward_scale_stream(c, s, i, squares);
+            specdec__forward_scale_stream_row(c, s, i, squares);
         for (s = 1; end && s < count; s++)
             c->kernels->add_scaled(x, 1, specdec__forward_stream_row(c, s, i), c->model->embedding);
         if (end)
@@ -63463,7 +63464,7 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
    not below `to`. */
 static specdec__cursor specdec__gguf_cursor_at(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, to);
 
     c.offset = place < from ? from : place;
     c.is_bad = c.offset >= to;
@@ -63481,8 +63482,8 @@ int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf
     if (c.is_bad) /* none left */
         return 0;
     from = c.offset;
-    pair->key = specdec__cursor_string(&c);
-    pair->value = specdec__cursor_value(&c);
+    pair->key = specdec__cursor_read_string(&c);
+    pair->value = specdec__cursor_read_value(&c);
     if (c.is_bad)
         return 0;
     pair->record.data = gguf->file.data + from;
@@ -63514,7 +63515,7 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     c.size = array->bytes;
     c.offset = *place;
     c.is_bad = 0;
-    *string = specdec__cursor_string(&c);
+    *string = specdec__cursor_read_string(&c);
     *place = c.is_bad ? *place : c.offset;
     return !c.is_bad;
 }
@@ -65420,8 +65421,8 @@ SPECDEC__LANE_INLINE void X(value_extent)(const float *values, float *high, floa
         highs[p] = X(max)(x0, X(max)(x1, zero));
         lows[p] = X(max)(X(sub)(zero, x0), X(max)(X(sub)(zero, x1), zero));
     }
-    *high = X(highest)(highs);
-    *low = X(highest)(lows);
+    *high = X(largest_lane)(highs);
+    *low = X(largest_lane)(lows);
 }
 
 /* Quantises blocks [from, to) of 32 values of a row into column c. */
@@ -65833,7 +65834,7 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
 
         part[p] = X(max)(X(max)(X(load)(at), X(load)(at + 16)), X(max)(X(load)(at + 32), X(load)(at + 48)));
     }
-    grown = X(highest)(part);
+    grown = X(largest_lane)(part);
     if (grown > *max) {
         factor = specdec__float_from_bits((uint32_t)X(bits_of_lane_0)(X(exp)(X(set)(*max - grown))));
         *max = grown;
@@ -65971,7 +65972,7 @@ SPECDEC__LANE int X(find_largest)(const float *x, int groups, float *largest)
                 zeros[p] = X(madd)(X(mul)(some, X(set)(1e8f)), X(set)(0), zeros[p]); /* NaN where it is too large */
                 part[p] = k ? X(max)(some, part[p]) : some;
             }
-        largest[i] = X(highest)(part);
+        largest[i] = X(largest_lane)(part);
     }
     return X(sum)(zeros) == 0;
 }
@@ -66243,7 +66244,7 @@ SPECDEC__LANE float X(float_to_codes)(const float *values, int count, int8_t *co
             sizes[p] = X(max)(X(max)(X(sub)(X(set)(0), x), x), sizes[p]);
         }
     }
-    scale = X(highest)(sizes) * (1.0f / 127.0f);
+    scale = X(largest_lane)(sizes) * (1.0f / 127.0f);
     inverse = scale > 1e-30f && scale < 1e30f ? 1.0f / scale : 0;
     for (i = 0; i < count; i += SPECDEC__LANES)
         X(store_low_bytes)(codes + i, X(madd)(X(load)(values + i), X(set)(inverse), X(set)(12582912.0f)));
@@ -66282,7 +66283,7 @@ SPECDEC__LANE SPECDEC__NOINLINE void X(block_maxima)(const V *parts, int count, 
     int i;
 
     for (i = 0; i < count; i += 4)
-        X(highest4)(parts + i * SPECDEC__PARTS, top + i);
+        X(largest_lanes_of_four)(parts + i * SPECDEC__PARTS, top + i);
 }
 
 /* Updates the largest scores of the `some` queries from number `from` on with those of a block, top (16). factor (16):
@@ -66446,7 +66447,7 @@ SPECDEC__VECTORISE SPECDEC__LANE int X(count_unreachable)(const float *logits, i
         }
         if (!some)
             continue;
-        X(noise)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_TOKEN_STEP, bits);
+        X(compute_noise_bits)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_TOKEN_STEP, bits);
         for (j = 0; j < 16; j++) {
             const uint32_t a = bits[j] > bits[j + 16] ? bits[j] : bits[j + 16];
             const uint32_t b = bits[j + 32] > bits[j + 48] ? bits[j + 32] : bits[j + 48];

@@ -583,7 +583,7 @@ static void compare_models(specdec__gguf *original, specdec__gguf *quantised, ui
                            double *ours)
 {
     const specdec__quant_type *type = specdec__quant_find_type(number);
-    specdec__cursor c = specdec__cursor_at_start(quantised->file.data, quantised->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(quantised->file.data, quantised->file.size);
     double their_sum = 0, our_sum = 0, count = 0;
     uint64_t i;
 

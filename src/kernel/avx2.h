@@ -88,7 +88,7 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *par
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 /* Returns the largest of 16 lanes. */
-SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v *parts)
+SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_largest_lane(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
     __m256 b = _mm256_max_ps(x.a, x.b);

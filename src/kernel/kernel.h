@@ -288,12 +288,12 @@ typedef struct specdec__kernels {
     X(min, V, (V, V)) /* a < b ? a : b */ \
     X(times_power_of_2, V, (V, V)) /* a * 2^n; the second parameter is n + 1.5 * 2^23 */ \
     X(sum, float, (const V *)) /* of 16 lanes, by the canonical tree: i and i + 8, then i + 4, i + 2, i + 1 */ \
-    X(highest, float, (const V *)) /* the largest of 16 lanes */ \
-    X(highest4, void, (const V *, float *)) /* the largest of 16 lanes, four times */ \
+    X(largest_lane, float, (const V *)) /* the largest of 16 lanes */ \
+    X(largest_lanes_of_four, void, (const V *, float *)) /* the largest of 16 lanes, four times */ \
     X(bits_of_lane_0, int32_t, (V)) /* the bits of lane 0 */ \
     X(store_low_bytes, void, (int8_t *, V)) /* the lowest byte of the bits of each lane */ \
     X(sum_codes, int32_t, (const int8_t *)) /* the sum of 16 codes */ \
-    X(noise, void, (uint64_t, uint32_t *)) /* upper 32 bits of specdec__noise_at of 64 neighbouring tokens */ \
+    X(compute_noise_bits, void, (uint64_t, uint32_t *)) /* upper halves of specdec__noise_at of 64 tokens */ \
     X(load_f16, V, (const void *)) /* converts half floats */ \
     X(load_bf16, V, (const void *)) /* converts bfloat16 */ \
     X(store_f16, void, (void *, V)) /* rounds to half floats */

@@ -200,7 +200,7 @@ SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
 }
 
 /* Returns the largest of 16 lanes. */
-SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
+SPECDEC__INLINE float specdec__neon_largest_lane(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
     float32x4_t four = specdec__neon_max4(specdec__neon_max4(x.a, x.c), specdec__neon_max4(x.b, x.d));
@@ -213,7 +213,7 @@ SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
 SPECDEC__HIGHEST4(neon, , 1)
 
 SPECDEC__INLINE int32_t specdec__neon_sum_codes(const int8_t *codes) { return vaddlvq_s8(vld1q_s8(codes)); }
-#define specdec__neon_noise specdec__scalar_noise
+#define specdec__neon_compute_noise_bits specdec__scalar_compute_noise_bits
 
 SPECDEC__INLINE int32_t specdec__neon_bits_of_lane_0(specdec__neon_v x)
 {

@@ -307,7 +307,7 @@ static const specdec__neon_grid specdec__neon_iq3_s =
     SPECDEC__NEON_IQ3({1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15});
 
 /* Stores eight 16-bit numbers as two integers: one move between registers for four numbers. */
-SPECDEC__INLINE void specdec__neon_store_indices(uint8x16_t eight, uint64_t *to)
+SPECDEC__INLINE void specdec__neon_store_eight_indices(uint8x16_t eight, uint64_t *to)
 {
     to[0] = vgetq_lane_u64(vreinterpretq_u64_u8(eight), 0);
     to[1] = vgetq_lane_u64(vreinterpretq_u64_u8(eight), 1);
@@ -328,8 +328,8 @@ SPECDEC__INLINE void specdec__neon_unpack_indices_iq3_s(const unsigned char *til
         uint8x16_t high = vqtbl1q_u8(vld1q_u8(top), which);
 
         high = vshrq_n_u8(vtstq_u8(high, vld1q_u8(specdec__neon_iq3_s.sign_bit[i])), 7);
-        specdec__neon_store_indices(vzip1q_u8(bytes, high), index + i * 4);
-        specdec__neon_store_indices(vzip2q_u8(bytes, high), index + i * 4 + 2);
+        specdec__neon_store_eight_indices(vzip1q_u8(bytes, high), index + i * 4);
+        specdec__neon_store_eight_indices(vzip2q_u8(bytes, high), index + i * 4 + 2);
     }
 }
 

@@ -65,12 +65,12 @@ SPECDEC__INLINE float specdec__rvv_sum(const specdec__rvv_v *parts)
     specdec__rvv_store(lanes, *parts);
     return specdec__scalar_sum(lanes);
 }
-SPECDEC__INLINE float specdec__rvv_highest(const specdec__rvv_v *parts)
+SPECDEC__INLINE float specdec__rvv_largest_lane(const specdec__rvv_v *parts)
 {
     float lanes[16];
 
     specdec__rvv_store(lanes, *parts);
-    return specdec__scalar_highest(lanes);
+    return specdec__scalar_largest_lane(lanes);
 }
 SPECDEC__HIGHEST4(rvv, , 1)
 #define specdec__rvv_weigh_codes specdec__scalar_weigh_codes
@@ -82,7 +82,7 @@ SPECDEC__INLINE void specdec__rvv_store_low_bytes(int8_t *at, specdec__rvv_v x)
     memcpy(at, &low, sizeof low);
 }
 #define specdec__rvv_sum_codes specdec__scalar_sum_codes
-#define specdec__rvv_noise specdec__scalar_noise
+#define specdec__rvv_compute_noise_bits specdec__scalar_compute_noise_bits
 
 /* Converts half floats to floats: their bits, as those of a float, are 2^112 times too small, except for infinities and
    NaNs. */

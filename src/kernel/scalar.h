@@ -224,7 +224,7 @@ SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
     return lane[0];
 }
 /* Returns the largest of 16 lanes. */
-SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
+SPECDEC__INLINE float specdec__scalar_largest_lane(const float *parts)
 {
     float lane[8];
     int i, step;
@@ -236,15 +236,15 @@ SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
             lane[i] = specdec__scalar_max(lane[i], lane[i + step]);
     return lane[0];
 }
-/* Defines highest4, the largest of 16 lanes four times, by an instruction set's `highest`. parts: vectors that make 16
-   lanes. */
+/* Defines largest_lanes_of_four, the largest of 16 lanes four times, by an instruction set's `largest_lane`.
+   parts: vectors that make 16 lanes. */
 #define SPECDEC__HIGHEST4(isa, target, parts) \
-    target SPECDEC__INLINE void specdec__##isa##_highest4(const specdec__##isa##_v *x, float *out) \
+    target SPECDEC__INLINE void specdec__##isa##_largest_lanes_of_four(const specdec__##isa##_v *x, float *out) \
     { \
         int i; \
         \
         for (i = 0; i < 4; i++) \
-            out[i] = specdec__##isa##_highest(x + i * (parts)); \
+            out[i] = specdec__##isa##_largest_lane(x + i * (parts)); \
     }
 SPECDEC__HIGHEST4(scalar, , 16)
 /* Returns the sum of 16 codes. */
@@ -259,7 +259,7 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 }
 /* Computes bits (64), the upper 32 random bits of the noise of 64 neighbouring tokens. first: the noise row's bits at
    the first token. */
-static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
+static void specdec__scalar_compute_noise_bits(uint64_t first, uint32_t *bits)
 {
     uint32_t i;
 

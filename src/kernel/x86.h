@@ -275,7 +275,7 @@ SPECDEC__INLINE specdec__x86_columns specdec__x86_columns_of_block(const specdec
     return from;
 }
 
-/* --- random bits: see specdec__scalar_noise ---------------------------------------------------------------------- */
+/* --- random bits: see specdec__scalar_compute_noise_bits ---------------------------------------------------------- */
 
 /* Returns x times a 64-bit constant in each 64-bit lane, from products of 32-bit halves, as AVX2 has no wider ones. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_u64(__m256i x, uint64_t constant)
@@ -295,8 +295,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix_bits(__m256i x)
     return specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
 }
 
-/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t *bits)
+/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_compute_noise_bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_noise_bits(uint64_t first, uint32_t *bits)
 {
     const uint64_t step = SPECDEC__NOISE_TOKEN_STEP;
     const __m256i eight = _mm256_set1_epi64x((long long)(8 * step)), from = _mm256_set1_epi64x((long long)first);
@@ -324,8 +324,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix_bits(__m512i x)
     return _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0x94d049bb133111ebu));
 }
 
-/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint32_t *bits)
+/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_compute_noise_bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_compute_noise_bits(uint64_t first, uint32_t *bits)
 {
     const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_TOKEN_STEP);
     const __m512i upper = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);

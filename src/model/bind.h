@@ -140,7 +140,7 @@ static specdec_result specdec__model_read_target_layers(specdec__model *m, specd
 /* Finds a tensor whose name contains a word, and copies the name. Returns 1 when found. */
 static int specdec__model_find_tensor_with_word(const specdec__model *m, const char *word, char *name, size_t size)
 {
-    specdec__cursor c = specdec__cursor_at_start(m->gguf.file.data, m->gguf.file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(m->gguf.file.data, m->gguf.file.size);
     const size_t length = strlen(word);
     uint64_t i;
     size_t k;
@@ -506,7 +506,7 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
 static specdec_result specdec__model_refuse_unread_tensors_of_part(const specdec__model *m, const specdec__gguf *part,
                                                                    specdec_error *error)
 {
-    specdec__cursor c = specdec__cursor_at_start(part->file.data, part->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(part->file.data, part->file.size);
     uint64_t i;
 
     c.offset = part->tensors_at;

@@ -541,8 +541,8 @@ static specdec_result specdec__model_check_shared_keys(const specdec__model *m, 
 }
 
 /* Checks the sizes of a layer with latent attention. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_check_latent(const specdec__model *m, const specdec__shape *s,
-                                                  specdec_error *error)
+static specdec_result specdec__model_check_latent_sizes(const specdec__model *m, const specdec__shape *s,
+                                                        specdec_error *error)
 {
     const specdec__latent *latent = &m->latent_attention;
 
@@ -586,7 +586,7 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "layers that rotate %d and %d dimensions by the same RoPE", m->rope_dim[s->rope],
                              s->rope_dim);
-    return m->latent_attention.rank ? specdec__model_check_latent(m, s, error) : SPECDEC_OK;
+    return m->latent_attention.rank ? specdec__model_check_latent_sizes(m, s, error) : SPECDEC_OK;
 }
 
 /* Checks the sizes of the layers on this rank, and sets the model's largest ones. Errors: FORMAT, UNSUPPORTED. */

@@ -417,7 +417,7 @@ typedef struct specdec__heads_kind {
     const char *name;      /* general.architecture in files */
     int chained, residual; /* 1: a head reads the state of the head before it; 1: it adds the state that it reads */
     int activation;        /* SPECDEC__SILU, ... */
-    const char *tensors;   /* SPECDEC__HEADS_... */
+    const char *tensors;   /* names of its tensors, as rows SPECDEC__HEADS_... */
 } specdec__heads_kind;
 
 /* The kinds of files of heads. */

@@ -78,11 +78,11 @@ static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, con
 /* Returns the text of token `id` by a walk over the texts of all tokens before it, as long as there is no index. */
 static specdec__bytes specdec__vocab_find_text(const specdec__vocab *v, uint32_t id)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
 
     while (id--)
-        specdec__cursor_string(&c);
-    return specdec__cursor_string(&c);
+        specdec__cursor_read_string(&c);
+    return specdec__cursor_read_string(&c);
 }
 
 /* Returns the name of a vocabulary's pre-tokenizer, recognised by the number of merges and the text of one token; NULL:
@@ -294,18 +294,18 @@ static int specdec__vocab_single_byte_of_text(const specdec__vocab *v, specdec__
    no_merge_crosses_space, special_count. The first walk finds tokens on which the types of other tokens depend. */
 static void specdec__vocab_scan_texts(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_text(specdec__cursor_string(&c));
+        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_text(specdec__cursor_read_string(&c));
 
         v->marks_present |= row ? row->presence : 0;
     }
-    c = specdec__cursor_at_start(v->texts, v->texts_size);
+    c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     v->no_merge_crosses_space = 1;
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__cursor_string(&c);
+        specdec__bytes text = specdec__cursor_read_string(&c);
 
         if (text.size > v->longest_bytes)
             v->longest_bytes = (uint32_t)text.size;
@@ -350,7 +350,7 @@ static specdec_result specdec__vocab_reserve_indexes(specdec__vocab *v, specdec_
    them. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_tokens(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     uint32_t id, specials = 0;
 
     memset(v->byte_token, 0xff, 256 * sizeof *v->byte_token);
@@ -359,7 +359,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         int type, byte;
 
         v->text_offset[id] = (uint32_t)c.offset;
-        text = specdec__cursor_string(&c);
+        text = specdec__cursor_read_string(&c);
         type = specdec__vocab_type_of_text(v, id, text);
         byte = specdec__vocab_single_byte_of_text(v, text);
         if (byte >= 0 && v->byte_token[byte] < 0)
@@ -432,11 +432,11 @@ static void specdec__vocab_find_end_tokens(specdec__vocab *v)
    no token is skipped; of equal merges the first counts. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
-    specdec__cursor c = specdec__cursor_at_start(merges->items, merges->bytes);
+    specdec__cursor c = specdec__cursor_begin_at_start(merges->items, merges->bytes);
     uint32_t rank;
 
     for (rank = 0; rank < v->merge_count; rank++) {
-        specdec__bytes text = specdec__cursor_string(&c), left = text, right = text;
+        specdec__bytes text = specdec__cursor_read_string(&c), left = text, right = text;
         const unsigned char *space = NULL;
         uint32_t *pair = v->merges + 2 * (size_t)rank;
         int32_t a = -1, b = -1;
