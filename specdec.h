@@ -3768,7 +3768,7 @@ typedef struct specdec__block_q2_k { unsigned char scales[16], two_bits[64], d[2
 typedef struct specdec__block_q3_k { unsigned char high[32], two_bits[64], scales[12], d[2]; } specdec__block_q3_k;
 typedef struct specdec__block_q4_k { unsigned char d[2], dmin[2], scales[12], nibbles[128]; } specdec__block_q4_k;
 typedef struct specdec__block_q5_k {
-    unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128]; /* high: fifth bits of codes */
+    unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128]; /* scales: 6-bit factors; high: fifth bits */
 } specdec__block_q5_k;
 typedef struct specdec__block_q6_k { unsigned char nibbles[128], two_bits[64], scales[16], d[2]; } specdec__block_q6_k;
 typedef struct specdec__block_iq2_xxs { unsigned char d[2], groups[8][8]; } specdec__block_iq2_xxs;
@@ -4137,14 +4137,14 @@ SPECDEC__INLINE void specdec__quant_unpack_nibbles(const unsigned char *packed, 
 }
 
 /* Returns half the value of an 8-bit power of two (E8M0): 2^(exponent - 128), exponent 0 to 255; subnormal below 2. */
-SPECDEC__INLINE float specdec__quant_half_of_e8m0(unsigned exponent)
+SPECDEC__INLINE float specdec__quant_e8m0_divided_by_2(unsigned exponent)
 {
     return specdec__float_from_bits(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
 }
 
 /* Returns half the value of an 8-bit float without a sign (E4M3: 4 bits of exponent, 3 of mantissa); byte 0x7f stands
    for 0. */
-SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
+SPECDEC__INLINE float specdec__quant_e4m3_divided_by_2(unsigned byte)
 {
     const unsigned exponent = byte >> 3 & 15, mantissa = byte & 7;
 
@@ -4355,7 +4355,7 @@ static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *cod
 }
 
 /* Returns the eight sign bits of which files hold seven: the eighth makes the number of set bits even. */
-SPECDEC__INLINE uint32_t specdec__quant_eight_signs(uint32_t seven)
+SPECDEC__INLINE uint32_t specdec__quant_add_eighth_sign_bit(uint32_t seven)
 {
     uint32_t parity = seven ^ seven >> 4;
 
@@ -4402,7 +4402,7 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
         uint32_t word = specdec__load_u32(group + 4);
 
         specdec__quant_store_eight_codes(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xxs_grid[group[i % 4]]),
-                                         specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+                                         specdec__quant_add_eighth_sign_bit(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
     }
@@ -4434,7 +4434,8 @@ static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *co
         uint64_t points = specdec__quant_iq3_magnitudes_of_points(grid[index[0]], grid[index[1]]);
 
         points = points * 8 + ones * 4 + ((points + ones) >> 3 & ones) * 2;
-        specdec__quant_store_eight_codes(points, specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+        specdec__quant_store_eight_codes(points, specdec__quant_add_eighth_sign_bit(word >> (i % 4 * 7) & 127),
+                                         codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.25f * (float)(2 * (word >> 28) + 1));
     }
@@ -4473,7 +4474,7 @@ static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *cod
         uint32_t word = specdec__load_u16(from->words[i]);
 
         specdec__quant_store_eight_codes(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xs_grid[word & 511]),
-                                         specdec__quant_eight_signs(word >> 9), codes + 8 * i);
+                                         specdec__quant_add_eighth_sign_bit(word >> 9), codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
@@ -4505,7 +4506,7 @@ static void specdec__quant_decode_mxfp4(const unsigned char *block, int8_t *code
     int i;
 
     (void)minimum;
-    scale[0] = specdec__quant_half_of_e8m0(from->exponent);
+    scale[0] = specdec__quant_e8m0_divided_by_2(from->exponent);
     specdec__quant_unpack_nibbles(from->nibbles, 0, codes);
     for (i = 0; i < 32; i++)
         codes[i] = specdec__quant_fp4_values[codes[i]];
@@ -4520,7 +4521,7 @@ static void specdec__quant_decode_nvfp4(const unsigned char *block, int8_t *code
 
     (void)minimum;
     for (i = 0; i < 4; i++)
-        scale[i] = specdec__quant_half_of_e4m3(from->scales[i]);
+        scale[i] = specdec__quant_e4m3_divided_by_2(from->scales[i]);
     for (i = 0; i < 64; i++)
         codes[i] = specdec__quant_fp4_values[from->nibbles[i / 16][i % 8] >> (i / 8 % 2 * 4) & 15];
 }
@@ -4771,7 +4772,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_to_float(const spe
 
 /* Returns the integer nearest to value (the even one at a tie) in [low, high], both below 2^50 in magnitude; low for a
    NaN. */
-SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double high)
+SPECDEC__INLINE double specdec__quant_nearest_integer(double value, double low, double high)
 {
     value = value > low ? value : low;
     value = value < high ? value : high;
@@ -4781,7 +4782,7 @@ SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double h
 /* Returns the integer nearest to value in [low, high], as an int. */
 SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
 {
-    return (int)specdec__quant_nearest(value, (double)low, (double)high);
+    return (int)specdec__quant_nearest_integer(value, (double)low, (double)high);
 }
 
 /* Returns 1 / value; 0 for 0. */
@@ -4794,8 +4795,8 @@ SPECDEC__INLINE specdec__pair specdec__quant_pair_of_equal(double value)
     return pair;
 }
 
-/* specdec__quant_nearest of both elements of a pair, plus SPECDEC__QUANT_ROUNDING: the low bits of such a sum are those
-   of the integer. */
+/* specdec__quant_nearest_integer of both elements of a pair, plus SPECDEC__QUANT_ROUNDING: the low bits of such a sum
+   are those of the integer. */
 #define SPECDEC__QUANT_ROUNDING specdec__quant_pair_of_equal(6755399441055744.0)
 SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, specdec__pair low,
                                                           specdec__pair high)
@@ -4906,12 +4907,14 @@ SPECDEC__INLINE void specdec__quant_add_to_sums(specdec__quant_sums *sums, specd
 
 /* The sums of every scale that an encoder tries for a group (a try). */
 typedef struct specdec__quant_try_sums {
-    /* by try: sums of weight * code * value, of weight * code^2, and of weight * code */
-    double code_value[SPECDEC__QUANT_MAX_TRIES], code_code[SPECDEC__QUANT_MAX_TRIES], code[SPECDEC__QUANT_MAX_TRIES];
+    double code_value[SPECDEC__QUANT_MAX_TRIES]; /* by try: sum of weight * code * value */
+    double code_code[SPECDEC__QUANT_MAX_TRIES];  /* by try: sum of weight * code^2 */
+    double code[SPECDEC__QUANT_MAX_TRIES];       /* by try: sum of weight * code */
 } specdec__quant_try_sums;
 
 /* Stores the sums of try t, even and odd elements added. */
-SPECDEC__INLINE void specdec__quant_store_try(specdec__quant_try_sums *trial, int t, const specdec__quant_sums *sums)
+SPECDEC__INLINE void specdec__quant_store_try_sums(specdec__quant_try_sums *trial, int t,
+                                                   const specdec__quant_sums *sums)
 {
     trial->code_value[t] = sums->code_value[0] + sums->code_value[1];
     trial->code_code[t] = sums->code_code[0] + sums->code_code[1];
@@ -4938,8 +4941,8 @@ SPECDEC__INLINE void specdec__quant_sum_tries_by_two(int pairs, const specdec__p
             specdec__quant_add_to_sums(&first, a - SPECDEC__QUANT_ROUNDING, weight ? weight + i : NULL, weighted[i]);
             specdec__quant_add_to_sums(&second, b - SPECDEC__QUANT_ROUNDING, weight ? weight + i : NULL, weighted[i]);
         }
-        specdec__quant_store_try(trial, t, &first);
-        specdec__quant_store_try(trial, t + 1, &second);
+        specdec__quant_store_try_sums(trial, t, &first);
+        specdec__quant_store_try_sums(trial, t + 1, &second);
     }
 }
 
@@ -5090,9 +5093,10 @@ SPECDEC__INLINE int specdec__quant_error_weights(const float *values, float *wei
 }
 
 /* Encodes 32 values as codes in [-half, half) and a scale d, a half float: the best one of those tried. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_scaled(const float *values, int half,
-                                                                            const float *peaks, int tries,
-                                                                            unsigned char *d, unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_codes_and_scale(const float *values, int half,
+                                                                                     const float *peaks, int tries,
+                                                                                     unsigned char *d,
+                                                                                     unsigned char *codes)
 {
     specdec__pair value[16], weight[16], weighted[16];
     float weights[32];
@@ -5116,7 +5120,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsi
     unsigned char codes[32];
     int i;
 
-    specdec__quant_encode_scaled(values, 8, specdec__quant_peaks_q4_0, 12, to->d, codes);
+    specdec__quant_encode_codes_and_scale(values, 8, specdec__quant_peaks_q4_0, 12, to->d, codes);
     for (i = 0; i < 16; i++)
         to->nibbles[i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
 }
@@ -5142,7 +5146,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_0(const float *values, unsi
     unsigned char codes[32];
     int i;
 
-    specdec__quant_encode_scaled(values, 16, specdec__quant_peaks_q5_0, 10, to->d, codes);
+    specdec__quant_encode_codes_and_scale(values, 16, specdec__quant_peaks_q5_0, 10, to->d, codes);
     for (i = 0; i < 32; i++)
         codes[i] = (unsigned char)(codes[i] + 16);
     specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
@@ -5150,7 +5154,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_0(const float *values, unsi
 
 /* Returns the scale of a group of Q6_K (16 values) with the smallest squared error, weighted by squared values, so that
    large values get the smallest errors. */
-SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
+SPECDEC__VECTORISE static float specdec__quant_fit_q6_k_scale(const float *values)
 {
     specdec__pair value[8], weight[8], weighted[8];
     float squares[16];
@@ -5177,7 +5181,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const 
     int i, g;
 
     for (g = 0; g < 16; g++)
-        scales[g] = specdec__quant_fit_q6_k(values + 16 * g);
+        scales[g] = specdec__quant_fit_q6_k_scale(values + 16 * g);
     specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_find_peak(16, scales) / -128));
     d = specdec__load_f16(to->d);
     for (g = 0; g < 16; g++) {
@@ -5200,8 +5204,8 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const 
 
 /* Computes the scale s >= 0 and minimum m that minimise the sum of weight * (value - (s * code - m))^2 over 32 values
    with codes from 0 to highest. m >= 0, unless is_free. */
-SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, int highest, int is_free,
-                                                         float *scale_out, float *minimum_out)
+SPECDEC__VECTORISE static void specdec__quant_fit_scale_and_minimum(const float *values, int highest, int is_free,
+                                                                    float *scale_out, float *minimum_out)
 {
     float low, high, above[32], weights[32];
     double sum = 0, value_sum = 0, best = -1, inverse[SPECDEC__QUANT_MAX_TRIES];
@@ -5250,15 +5254,16 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, in
 
 /* Encodes 32 values as codes from 0 to highest, a scale and a minimum, both half floats: value = scale * code +
    minimum. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_affine(const float *values, int highest,
-                                                                            unsigned char *d, unsigned char *minimum,
-                                                                            unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_codes_scale_minimum(const float *values,
+                                                                                         int highest, unsigned char *d,
+                                                                                         unsigned char *minimum,
+                                                                                         unsigned char *codes)
 {
     specdec__pair above[16], lowest;
     float scale, below;
     int i;
 
-    specdec__quant_fit_affine(values, highest, 1, &scale, &below);
+    specdec__quant_fit_scale_and_minimum(values, highest, 1, &scale, &below);
     specdec__store_u16(d, specdec__f16_from_float(scale));
     specdec__store_u16(minimum, specdec__f16_from_float(-below));
     lowest = specdec__quant_pair_of_equal(specdec__load_f16(minimum));
@@ -5275,7 +5280,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_1(const float *values, unsi
     unsigned char codes[32];
     int i;
 
-    specdec__quant_encode_affine(values, 15, to->d, to->minimum, codes);
+    specdec__quant_encode_codes_scale_minimum(values, 15, to->d, to->minimum, codes);
     for (i = 0; i < 16; i++)
         to->nibbles[i] = (unsigned char)(codes[i] | codes[i + 16] << 4);
 }
@@ -5286,7 +5291,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_1(const float *values, unsi
     specdec__block_q5_1 *to = (specdec__block_q5_1 *)(void *)block;
     unsigned char codes[32];
 
-    specdec__quant_encode_affine(values, 31, to->d, to->minimum, codes);
+    specdec__quant_encode_codes_scale_minimum(values, 31, to->d, to->minimum, codes);
     specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
 }
 
@@ -5304,17 +5309,16 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
 
 /* Encodes 256 values in eight groups as codes from 0 to highest: the best scale and minimum of every group, rounded to
    6 bits in units of d and dmin, half floats. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_groups(const float *values, int highest,
-                                                                            unsigned char *d_out,
-                                                                            unsigned char *dmin_out,
-                                                                            unsigned char *packed, unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void
+specdec__quant_encode_eight_groups(const float *values, int highest, unsigned char *d_out, unsigned char *dmin_out,
+                                   unsigned char *packed, unsigned char *codes)
 {
     float scales[8], minimums[8], d, dmin;
     specdec__pair above[16];
     int i, g, scale[8], minimum[8];
 
     for (g = 0; g < 8; g++)
-        specdec__quant_fit_affine(values + 32 * g, highest, 0, &scales[g], &minimums[g]);
+        specdec__quant_fit_scale_and_minimum(values + 32 * g, highest, 0, &scales[g], &minimums[g]);
     specdec__store_u16(d_out, specdec__f16_from_float(specdec__quant_find_peak(8, scales) / 63));
     specdec__store_u16(dmin_out, specdec__f16_from_float(specdec__quant_find_peak(8, minimums) / 63));
     d = specdec__load_f16(d_out);
@@ -5338,7 +5342,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsi
     unsigned char codes[256];
     int i;
 
-    specdec__quant_encode_groups(values, 15, to->d, to->dmin, to->scales, codes);
+    specdec__quant_encode_eight_groups(values, 15, to->d, to->dmin, to->scales, codes);
     for (i = 0; i < 128; i++)
         to->nibbles[i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
 }
@@ -5350,7 +5354,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsi
     unsigned char codes[256];
     int i, g;
 
-    specdec__quant_encode_groups(values, 31, to->d, to->dmin, to->scales, codes);
+    specdec__quant_encode_eight_groups(values, 31, to->d, to->dmin, to->scales, codes);
     for (i = 0; i < 32; i++)
         for (to->high[i] = 0, g = 0; g < 8; g++)
             to->high[i] = (unsigned char)(to->high[i] | codes[32 * g + i] >> 4 << g);
@@ -5474,7 +5478,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q2_0(const 
 
 /* Encodes 32 values as nibbles: the nearest 4-bit floats (E2M1) times 2 * unit, the smaller magnitude at a tie. Returns
    the sum of squared errors. */
-static double specdec__quant_fp4_nibbles(const float *values, double unit, unsigned char *nibbles)
+static double specdec__quant_encode_fp4_nibbles(const float *values, double unit, unsigned char *nibbles)
 {
     double error = 0;
     int i, k;
@@ -5505,7 +5509,8 @@ static SPECDEC__UNUSED void specdec__quant_encode_mxfp4(const float *values, uns
     memset(best, 0, sizeof best);
     to->exponent = 0;
     for (e = specdec__max_int(peak - 3, 0); e <= specdec__min_int(specdec__max_int(peak - 1, 0), 254); e++) {
-        error = specdec__quant_fp4_nibbles(values, (double)specdec__quant_half_of_e8m0((unsigned)e), nibbles);
+        error = specdec__quant_encode_fp4_nibbles(values, (double)specdec__quant_e8m0_divided_by_2((unsigned)e),
+                                                  nibbles);
         if (least < 0 || error < least) {
             least = error;
             to->exponent = (unsigned char)e;
@@ -5522,7 +5527,7 @@ typedef void specdec__quant_encoder(const float *values, unsigned char *block);
 
 /* Returns the encoder of a type. NULL for plain floats and for types that are only read. A function instead of a table,
    so that a program that encodes nothing links no encoder. */
-static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const specdec__quant_type *type)
+static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_find_encoder(const specdec__quant_type *type)
 {
 #ifdef SPECDEC_NO_ENCODERS
     (void)type;
@@ -5565,7 +5570,7 @@ static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type 
             specdec__store_u16(at + 2 * i, specdec__bf16_from_float(values[i]));
     else
         for (i = 0; i < elements / type->block; i++)
-            specdec__quant_encoder_of(type)(values + i * type->block, at + i * type->bytes);
+            specdec__quant_find_encoder(type)(values + i * type->block, at + i * type->bytes);
 }
 
 /* =====================================================================================================================
@@ -5669,8 +5674,8 @@ SPECDEC__INLINE void specdec__quant_transpose_words(const unsigned char *from, s
 
 /* Interleaves 16 bytes of each of 16 rows, `step` bytes apart: unit 0 of every row, then unit 1, and so on. to: 256
    bytes. */
-SPECDEC__INLINE void specdec__quant_interleave_sixteen(int unit, const unsigned char *from, size_t step,
-                                                       unsigned char *to)
+SPECDEC__INLINE void specdec__quant_interleave_16_bytes(int unit, const unsigned char *from, size_t step,
+                                                        unsigned char *to)
 {
     specdec__words words[16], spare, *w = words;
     int i, k;
@@ -5725,7 +5730,7 @@ SPECDEC__INLINE void specdec__quant_interleave_field(int unit, size_t size, size
     for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__TILE_ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0; /* 16 bytes would pass the block's end: begin earlier */
-        specdec__quant_interleave_sixteen(unit, from + i - back, row_bytes, left == 16 ? to : part);
+        specdec__quant_interleave_16_bytes(unit, from + i - back, row_bytes, left == 16 ? to : part);
         if (left < 16)
             memcpy(to, part + back * SPECDEC__TILE_ROWS, left * SPECDEC__TILE_ROWS);
     }
@@ -5990,18 +5995,19 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
    found. Together they are as long as the tiles. */
 #define SPECDEC__PLANE_UPPER 352 /* bytes of a block in the upper plane */
 #define SPECDEC__PLANE_LOWER 192 /* bytes of a block in the lower plane */
-#define SPECDEC__PLANE_MIDDLE 4  /* stands for l where only the upper plane is read */
+#define SPECDEC__PLANE_MIDDLE 4  /* stands for a code's lower three bits where only the upper plane is read */
 #define SPECDEC__SCREEN_MIN_ROWS 100000 /* an output matrix with fewer rows is not split */
 #define SPECDEC__PLANE_PARTS 4   /* parts of a row's columns; a row has a bound for each part */
 
 /* The lower plane's block that belongs to a block of the upper plane. */
-SPECDEC__INLINE const unsigned char *specdec__plane_lower(const unsigned char *planes, const unsigned char *upper)
+SPECDEC__INLINE const unsigned char *specdec__plane_find_lower_block(const unsigned char *planes,
+                                                                     const unsigned char *upper)
 {
     return planes - ((size_t)(upper - planes) / SPECDEC__PLANE_UPPER + 1) * SPECDEC__PLANE_LOWER;
 }
 
 /* Copies bit `bit` of each of 64 codes to bit `to` of the bytes of a line. */
-SPECDEC__INLINE void specdec__plane_put_bits(const unsigned char *codes, int bit, int to, unsigned char *line)
+SPECDEC__INLINE void specdec__plane_copy_bits(const unsigned char *codes, int bit, int to, unsigned char *line)
 {
     int i;
 
@@ -6010,8 +6016,8 @@ SPECDEC__INLINE void specdec__plane_put_bits(const unsigned char *codes, int bit
 }
 
 /* Splits block b of a matrix, counted through all tiles, into the two planes. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__planes_split(const unsigned char *block, size_t b,
-                                                                     unsigned char *planes)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__planes_split_block(const unsigned char *block, size_t b,
+                                                                           unsigned char *planes)
 {
     unsigned char *upper = planes + b * SPECDEC__PLANE_UPPER, *lower = planes - (b + 1) * SPECDEC__PLANE_LOWER, *line;
     int g, i, k;
@@ -6023,9 +6029,9 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__planes_split(const unsig
         line = upper + 32 + g / 2 * 64;
         for (i = 0; i < 64; i++)
             line[i] = (unsigned char)(line[i] | ((block[i] ^ 0x80) >> 4) << (g % 2 * 4));
-        specdec__plane_put_bits(block, 3, g, upper + 288);
+        specdec__plane_copy_bits(block, 3, g, upper + 288);
         for (k = 0; k < 3; k++)
-            specdec__plane_put_bits(block, k, g, lower + k * 64);
+            specdec__plane_copy_bits(block, k, g, lower + k * 64);
     }
 }
 
@@ -6036,7 +6042,7 @@ static SPECDEC__UNUSED double specdec__plane_square_root(double x)
 }
 
 /* An upper bound of x >= 0 as a bfloat16; infinity for NaN and for x >= 1e38. */
-static SPECDEC__UNUSED uint16_t specdec__plane_round_up(double x)
+static SPECDEC__UNUSED uint16_t specdec__plane_round_up_to_bf16(double x)
 {
     float value;
 
@@ -6048,8 +6054,8 @@ static SPECDEC__UNUSED uint16_t specdec__plane_round_up(double x)
 
 /* The bounds of a row of Q8_0 (blocks), one for each part of its columns, out (SPECDEC__PLANE_PARTS): see
    >>forward/screen. part: the part of each column. */
-static SPECDEC__UNUSED void specdec__planes_bound(const unsigned char *row, int blocks, const unsigned char *part,
-                                                  uint16_t *out)
+static SPECDEC__UNUSED void specdec__planes_compute_row_bounds(const unsigned char *row, int blocks,
+                                                               const unsigned char *part, uint16_t *out)
 {
     double lost[SPECDEC__PLANE_PARTS] = {0}, all = 0, rest = 0, rounding;
     int b, i;
@@ -6068,12 +6074,12 @@ static SPECDEC__UNUSED void specdec__planes_bound(const unsigned char *row, int 
         rest += lost[i];
     rounding = (double)(blocks + 8) * 4.8e-7 * (specdec__plane_square_root(all) + specdec__plane_square_root(rest));
     for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
-        out[i] = specdec__plane_round_up(specdec__plane_square_root(lost[i]) + rounding);
+        out[i] = specdec__plane_round_up_to_bf16(specdec__plane_square_root(lost[i]) + rounding);
 }
 
 /* Divides columns into parts by the weight of the norm before the matrix: the larger a column's weight, the more of a
    state's energy lies in it, and the smaller its part. norm NULL: columns are divided in order. */
-static SPECDEC__UNUSED void specdec__planes_parts(const float *norm, int columns, unsigned char *part)
+static SPECDEC__UNUSED void specdec__planes_divide_columns(const float *norm, int columns, unsigned char *part)
 {
     int i, k, before;
 
@@ -6131,9 +6137,9 @@ typedef struct specdec__columns {
     int8_t *codes;   /* (block, column, 32): quantised values */
     float *scale;    /* (block, column): x = scale * (code + offset) */
     int32_t *pair32; /* (block, column): offset in the low half, sum of 32 codes in the high half */
-    int32_t *pair16; /* (block, column, 2): the same for each half of a block */
+    int32_t *pair16; /* (block, column, 2): offset in the low half, sum of half a block's codes in the high half */
     float *sum32;    /* (block, column): scale * sum of (code + offset) */
-    float *sum16;    /* (block, column, 2): the same for each half of a block */
+    float *sum16;    /* (block, column, 2): scale * sum of (code + offset) of each half of a block */
     float *values;   /* (column, stride): the unquantised activations, for float weights */
     int stride;      /* floats between columns of values */
 } specdec__columns;
@@ -6201,7 +6207,7 @@ typedef struct specdec__softmax_block {
 typedef struct specdec__state_update {
     float *matrix;      /* (rows, values) the state, which is updated in place */
     int rows, values;   /* size of the matrix; values: a multiple of 16 */
-    int corrects;       /* 1: the layer corrects itself */
+    int corrects;       /* 1: the value is reduced by the state's prediction for the key (the delta rule) */
     float decay, rate;  /* factors of the old state and of the new value */
     const float *key;   /* (rows) key of the token */
     const float *query; /* (rows) query of the token; NULL: no output is computed */
@@ -6369,14 +6375,14 @@ typedef struct specdec__kernels {
     X(madd, V, (V, V, V)) /* a * b + c, rounded once */ \
     X(max, V, (V, V)) /* a > b ? a : b */ \
     X(min, V, (V, V)) /* a < b ? a : b */ \
-    X(scale2, V, (V, V)) /* a * 2^n; the second parameter is n + 1.5 * 2^23 */ \
+    X(times_power_of_2, V, (V, V)) /* a * 2^n; the second parameter is n + 1.5 * 2^23 */ \
     X(sum, float, (const V *)) /* of 16 lanes, by the canonical tree: i and i + 8, then i + 4, i + 2, i + 1 */ \
-    X(highest, float, (const V *)) /* the largest of 16 lanes */ \
-    X(highest4, void, (const V *, float *)) /* the largest of 16 lanes, four times */ \
-    X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
+    X(largest_lane, float, (const V *)) /* the largest of 16 lanes */ \
+    X(largest_lanes_of_four, void, (const V *, float *)) /* the largest of 16 lanes, four times */ \
+    X(bits_of_lane_0, int32_t, (V)) /* the bits of lane 0 */ \
     X(store_low_bytes, void, (int8_t *, V)) /* the lowest byte of the bits of each lane */ \
     X(sum_codes, int32_t, (const int8_t *)) /* the sum of 16 codes */ \
-    X(noise, void, (uint64_t, uint32_t *)) /* upper 32 bits of noise_bits_of_token for 64 neighbouring tokens */ \
+    X(compute_noise_bits, void, (uint64_t, uint32_t *)) /* upper halves of noise_bits_of_token for 64 tokens */ \
     X(load_f16, V, (const void *)) /* converts half floats */ \
     X(load_bf16, V, (const void *)) /* converts bfloat16 */ \
     X(store_f16, void, (void *, V)) /* rounds to half floats */
@@ -6387,8 +6393,8 @@ typedef struct specdec__kernels {
 
 /* Unpacks a tile of any type with the type's decoder. The reference for all other unpackers, and used where there is
    none. */
-static void specdec__unpack_codes(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                  specdec__panel *panel)
+static void specdec__unpack_tile_by_decoder(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                            specdec__panel *panel)
 {
     unsigned char block[SPECDEC__QUANT_MAX_BYTES];
     int8_t codes[SPECDEC__QUANT_MAX_BLOCK];
@@ -6568,7 +6574,7 @@ SPECDEC__INLINE float specdec__scalar_div(float a, float b) { return a / b; }
 SPECDEC__INLINE float specdec__scalar_madd(float a, float b, float c) { return specdec__fma(a, b, c); }
 SPECDEC__INLINE float specdec__scalar_max(float a, float b) { return a > b ? a : b; }
 SPECDEC__INLINE float specdec__scalar_min(float a, float b) { return a < b ? a : b; }
-SPECDEC__INLINE float specdec__scalar_scale2(float a, float shifter)
+SPECDEC__INLINE float specdec__scalar_times_power_of_2(float a, float shifter)
 {
     return specdec__float_from_bits(specdec__bits_from_float(a) + (specdec__bits_from_float(shifter) << 23));
 }
@@ -6576,7 +6582,7 @@ SPECDEC__INLINE void specdec__scalar_store_low_bytes(int8_t *at, float a)
 {
     *at = (int8_t)(uint8_t)specdec__bits_from_float(a);
 }
-SPECDEC__INLINE int32_t specdec__scalar_first_bits(float a) { return (int32_t)specdec__bits_from_float(a); }
+SPECDEC__INLINE int32_t specdec__scalar_bits_of_lane_0(float a) { return (int32_t)specdec__bits_from_float(a); }
 SPECDEC__INLINE float specdec__scalar_load_bf16(const void *at)
 {
     return specdec__float_from_bf16(specdec__load_u16(at));
@@ -6600,7 +6606,7 @@ SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
     return lane[0];
 }
 /* Returns the largest of 16 lanes. */
-SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
+SPECDEC__INLINE float specdec__scalar_largest_lane(const float *parts)
 {
     float lane[8];
     int i, step;
@@ -6612,15 +6618,15 @@ SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
             lane[i] = specdec__scalar_max(lane[i], lane[i + step]);
     return lane[0];
 }
-/* Defines highest4, the largest of 16 lanes four times, by an instruction set's `highest`. parts: vectors that make 16
-   lanes. */
+/* Defines largest_lanes_of_four, the largest of 16 lanes four times, by an instruction set's `largest_lane`.
+   parts: vectors that make 16 lanes. */
 #define SPECDEC__HIGHEST4(isa, target, parts) \
-    target SPECDEC__INLINE void specdec__##isa##_highest4(const specdec__##isa##_v *x, float *out) \
+    target SPECDEC__INLINE void specdec__##isa##_largest_lanes_of_four(const specdec__##isa##_v *x, float *out) \
     { \
         int i; \
         \
         for (i = 0; i < 4; i++) \
-            out[i] = specdec__##isa##_highest(x + i * (parts)); \
+            out[i] = specdec__##isa##_largest_lane(x + i * (parts)); \
     }
 SPECDEC__HIGHEST4(scalar, , 16)
 /* Returns the sum of 16 codes. */
@@ -6635,7 +6641,7 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 }
 /* Computes bits (64), the upper 32 random bits of the noise of 64 neighbouring tokens. first: the noise row's bits at
    the first token. */
-static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
+static void specdec__scalar_compute_noise_bits(uint64_t first, uint32_t *bits)
 {
     uint32_t i;
 
@@ -6655,7 +6661,7 @@ SPECDEC__RARELY_RUN_END
  * ================================================================================================================== */
 
 /* Prefetches the part of a page of keys and values that corresponds to the 64 bytes at offset `at` of 8-bit values. */
-SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_prefetch(const unsigned char *page, int at)
+SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_prefetch_page_lines(const unsigned char *page, int at)
 {
     if (page) {
         __builtin_prefetch(page + at / 8 * 17, 0, 3); /* 32 keys or values with their scale take 34 bytes */
@@ -6773,7 +6779,7 @@ SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 }
 
 /* Returns the bits of a type's codes: 5 in panels of unsigned codes, 8 in panels of signed codes. */
-SPECDEC__INLINE int specdec__x86_bits(int type)
+SPECDEC__INLINE int specdec__x86_bits_per_code(int type)
 {
     const uint64_t fives = SPECDEC__X86_PANEL(32) | SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16) |
                            SPECDEC__X86_PANEL(16M);
@@ -6790,10 +6796,10 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
 /* Returns the number that is added to a type's codes to make them unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
 {
-    return specdec__quant_bias(specdec__x86_bits(type), specdec__x86_has_minimum(type));
+    return specdec__quant_bias(specdec__x86_bits_per_code(type), specdec__x86_has_minimum(type));
 }
 /* Returns the largest unsigned code of a type. */
-SPECDEC__INLINE int specdec__x86_highest_code(int type) { return (1 << specdec__x86_bits(type)) - 1; }
+SPECDEC__INLINE int specdec__x86_highest_code(int type) { return (1 << specdec__x86_bits_per_code(type)) - 1; }
 
 /* Returns the bytes of 32 values of 16 rows in a tile: a block of 32 values, or a part of a longer block. */
 SPECDEC__INLINE int specdec__x86_block_bytes(int type)
@@ -6807,7 +6813,7 @@ SPECDEC__INLINE int specdec__x86_block_bytes(int type)
 
 /* Returns whether a block of a type has a single scale, not one with factors: types of fewer than 256 values, and
    TQ2_0. */
-SPECDEC__INLINE int specdec__x86_has_plain_scale(int type)
+SPECDEC__INLINE int specdec__x86_has_scale_without_factors(int type)
 {
     const uint64_t own = UINT64_C(1) << SPECDEC__TYPE_TQ2_0 | SPECDEC__X86_EITHER_PLANE;
     const uint64_t mask = own SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_SHORT);
@@ -6816,7 +6822,7 @@ SPECDEC__INLINE int specdec__x86_has_plain_scale(int type)
 }
 
 /* Returns the number of groups of 32 values in a block of a type. */
-SPECDEC__INLINE int specdec__x86_part_count(int type)
+SPECDEC__INLINE int specdec__x86_groups_per_file_block(int type)
 {
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__X86_PARTS)
@@ -6826,21 +6832,22 @@ SPECDEC__INLINE int specdec__x86_part_count(int type)
 
 /* Returns the address of the block in the file's sense that holds 32 values (number `block` of a tile). Types with
    factors of scales have one block of 256 values, at `tile`. */
-SPECDEC__INLINE const unsigned char *specdec__x86_block_of(int type, const unsigned char *tile, int block)
+SPECDEC__INLINE const unsigned char *specdec__x86_find_file_block(int type, const unsigned char *tile, int block)
 {
-    const int parts = specdec__x86_part_count(type), whole = specdec__x86_has_plain_scale(type) ? block / parts : 0;
+    const int parts = specdec__x86_groups_per_file_block(type),
+              whole = specdec__x86_has_scale_without_factors(type) ? block / parts : 0;
 
     return tile + (size_t)whole * (size_t)(specdec__x86_block_bytes(type) * parts);
 }
 /* Returns the index of the tile's 32 values number `block` among the groups of 32 values of their block in the file's
    sense. */
-SPECDEC__INLINE int specdec__x86_part_of(int type, int block)
+SPECDEC__INLINE int specdec__x86_group_in_file_block(int type, int block)
 {
-    return specdec__x86_has_plain_scale(type) ? block % specdec__x86_part_count(type) : block;
+    return specdec__x86_has_scale_without_factors(type) ? block % specdec__x86_groups_per_file_block(type) : block;
 }
 
 /* Returns the number of values of a type that share a scale. */
-SPECDEC__INLINE int specdec__x86_granule(int type)
+SPECDEC__INLINE int specdec__x86_values_per_scale(int type)
 {
     const uint64_t panels = SPECDEC__X86_PANEL(16) | SPECDEC__X86_PANEL(16M) | SPECDEC__X86_PANEL(16_SIGNED);
     const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_16);
@@ -6849,7 +6856,8 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 }
 
 /* Unpacks 32 values of a type: cases for a switch, each with the offset of the codes in a tile and the function that
-   unpacks them. own, part: from specdec__x86_block_of and specdec__x86_part_of, from the first row of a vector on. */
+   unpacks them. own, part: from specdec__x86_find_file_block and specdec__x86_group_in_file_block, from the first row
+   of a vector on. */
 #define SPECDEC__X86_CODES(isa, own, part, u) \
     case SPECDEC__TYPE_Q4_0: specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
     case SPECDEC__TYPE_Q4_1: specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
@@ -6914,7 +6922,7 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 #define SPECDEC__X86_TYPE_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
 
 /* Returns whether a type is one of SPECDEC__X86_RARE_TYPES. */
-SPECDEC__INLINE int specdec__x86_is_rare(int type)
+SPECDEC__INLINE int specdec__x86_is_rare_type(int type)
 {
     const uint64_t mask = 0 SPECDEC__X86_RARE_TYPES(SPECDEC__X86_TYPE_BIT, );
 
@@ -6940,7 +6948,7 @@ SPECDEC__INLINE void specdec__x86_prefetch_bytes(int bytes, const char *from)
 }
 
 /* Returns the offset of a block's scale d in a tile; dmin follows it. */
-SPECDEC__INLINE size_t specdec__x86_scale_offset(int type)
+SPECDEC__INLINE size_t specdec__x86_offset_of_d(int type)
 {
     switch (type) {
     case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
@@ -6966,7 +6974,7 @@ typedef struct specdec__x86_columns {
 } specdec__x86_columns;
 
 /* Returns the columns from index `at` (block, column) of x on. per: granules of a block. */
-SPECDEC__INLINE specdec__x86_columns specdec__x86_block_columns(const specdec__columns *x, size_t at, int per)
+SPECDEC__INLINE specdec__x86_columns specdec__x86_columns_of_block(const specdec__columns *x, size_t at, int per)
 {
     specdec__x86_columns from;
 
@@ -6978,7 +6986,7 @@ SPECDEC__INLINE specdec__x86_columns specdec__x86_block_columns(const specdec__c
     return from;
 }
 
-/* --- random bits: see specdec__scalar_noise ---------------------------------------------------------------------- */
+/* --- random bits: see specdec__scalar_compute_noise_bits ---------------------------------------------------------- */
 
 /* Returns x times a 64-bit constant in each 64-bit lane, from products of 32-bit halves, as AVX2 has no wider ones. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_u64(__m256i x, uint64_t constant)
@@ -6998,8 +7006,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix_bits(__m256i x)
     return specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
 }
 
-/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t *bits)
+/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_compute_noise_bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_noise_bits(uint64_t first, uint32_t *bits)
 {
     const uint64_t step = SPECDEC__NOISE_TOKEN_STEP;
     const __m256i eight = _mm256_set1_epi64x((long long)(8 * step)), from = _mm256_set1_epi64x((long long)first);
@@ -7027,8 +7035,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix_bits(__m512i x)
     return _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0x94d049bb133111ebu));
 }
 
-/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint32_t *bits)
+/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_compute_noise_bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_compute_noise_bits(uint64_t first, uint32_t *bits)
 {
     const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_TOKEN_STEP);
     const __m512i upper = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
@@ -7064,7 +7072,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_mul(__m128 a, __m128 b) { r
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_div(__m128 a, __m128 b) { return _mm_div_ps(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_max(__m128 a, __m128 b) { return _mm_max_ps(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_min(__m128 a, __m128 b) { return _mm_min_ps(a, b); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_scale2(__m128 a, __m128 shifter)
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_times_power_of_2(__m128 a, __m128 shifter)
 {
     return _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(a), _mm_slli_epi32(_mm_castps_si128(shifter), 23)));
 }
@@ -7115,7 +7123,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __
 /* Functions for further operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load(const float *at) { return _mm_loadu_ps(at); }
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store(float *at, __m128 a) { _mm_storeu_ps(at, a); }
-SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a)
+SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_bits_of_lane_0(__m128 a)
 {
     return _mm_cvtsi128_si32(_mm_castps_si128(a));
 }
@@ -7167,7 +7175,7 @@ SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_sum(const __m128 *parts)
     y = _mm_add_ps(y, _mm_movehl_ps(y, y));
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
-SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_highest(const __m128 *parts)
+SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_largest_lane(const __m128 *parts)
 {
     __m128 y = _mm_max_ps(_mm_max_ps(parts[0], parts[2]), _mm_max_ps(parts[1], parts[3]));
 
@@ -7181,7 +7189,7 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
     __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
     return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
 }
-#define specdec__sse41_noise specdec__scalar_noise
+#define specdec__sse41_compute_noise_bits specdec__scalar_compute_noise_bits
 
 #define SPECDEC__ISA sse41
 #define SPECDEC__TARGET SPECDEC__SSE41
@@ -7206,7 +7214,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *valu
         const __m128i code = _mm_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + key)));
         const int8_t *from = values + key * SPECDEC__ROWS;
 
-        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch_page_lines(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++) {
             __m128i value = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)(from + i * 8)));
@@ -7272,8 +7280,9 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_load_scales(const unsigned ch
 }
 
 /* Computes out (count, 16) = the half floats d (16) * sign * signed bytes (count, 16). */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned char *d, float sign, const int8_t *bytes,
-                                                               int count, float (*out)[SPECDEC__ROWS])
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scales_times_factors(const unsigned char *d, float sign,
+                                                                        const int8_t *bytes, int count,
+                                                                        float (*out)[SPECDEC__ROWS])
 {
     int row, i;
 
@@ -7330,8 +7339,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q4_K(const unsig
         specdec__sse41_store_16(minimums + 64 + i, specdec__sse41_mask_bytes(_mm_srli_epi16(c, 4), 15) |
                                                        specdec__sse41_mask_bytes(_mm_srli_epi16(b, 2), 48));
     }
-    specdec__sse41_scale_bytes(tile, 1, scales, 8, panel->scale);
-    specdec__sse41_scale_bytes(dmin, -1, minimums, 8, panel->minimum);
+    specdec__sse41_scales_times_factors(tile, 1, scales, 8, panel->scale);
+    specdec__sse41_scales_times_factors(dmin, -1, minimums, 8, panel->minimum);
     for (i = 0; i < 4; i++)
         specdec__sse41_unpack_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
 }
@@ -7343,8 +7352,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q6_K(const unsig
     int8_t *codes = panel->u.codes;
     int half, s, i;
 
-    specdec__sse41_scale_bytes(tile + SPECDEC__TILE_AT(q6_k, d), 1,
-                               (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales), 16, panel->scale);
+    specdec__sse41_scales_times_factors(tile + SPECDEC__TILE_AT(q6_k, d), 1,
+                                        (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales), 16, panel->scale);
     for (half = 0; half < 2; half++, low += 1024, high += 512)
         for (s = 0; s < 4; s++, codes += 512)
             for (i = 0; i < 512; i += 16) {
@@ -7360,8 +7369,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q6_K(const unsig
 /* Computes panel->pair of all granules of a panel: the sum of the codes in the low half of a word, -bias in the high
    half. Its product with (offset, sum of activation codes) is the correction of a dot for bias and offset. small: 1:
    codes are unsigned, and those of a granule in one lane add up to at most a byte. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_compute_corrections(int granule, int bias, int small, int blocks,
-                                                                       specdec__panel *panel)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_compute_pairs(int granule, int bias, int small, int blocks,
+                                                                 specdec__panel *panel)
 {
     const __m128i ones = _mm_set1_epi32(0x01010101), words = _mm_set1_epi32(0x00010001),
                   above = _mm_set1_epi32(-65536 * bias);
@@ -7443,7 +7452,7 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
     int k, c, r;
 
     for (k = 0; k < blocks * per; k++) {
-        const specdec__x86_columns from = specdec__x86_block_columns(x, at + (size_t)(k / per) * (size_t)x->n, per);
+        const specdec__x86_columns from = specdec__x86_columns_of_block(x, at + (size_t)(k / per) * (size_t)x->n, per);
         const int g = k % per;
         __m128i integers[2][4];
 
@@ -7510,14 +7519,14 @@ SPECDEC__SSE41_DOT(32m, signed, 32, 1)
     { \
         (void)type; \
         codes; \
-        specdec__sse41_compute_corrections(granule, bias, small, blocks, panel); \
+        specdec__sse41_compute_pairs(granule, bias, small, blocks, panel); \
     }
 
 SPECDEC__SSE41_UNPACK(Q4_0, 32, 8, 1, specdec__sse41_unpack_codes_Q4_0(tile, blocks, panel))
 SPECDEC__SSE41_UNPACK(Q4_K, 32, 0, 1, specdec__sse41_unpack_codes_Q4_K(tile, panel))
 SPECDEC__SSE41_UNPACK(Q6_K, 16, 32, 1, specdec__sse41_unpack_codes_Q6_K(tile, panel))
 SPECDEC__SSE41_UNPACK(Q8_0, 32, 0, 0, specdec__sse41_unpack_codes_Q8_0(tile, blocks, panel))
-SPECDEC__SSE41_UNPACK(any, type->granule, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(any, type->granule, 0, 0, specdec__unpack_tile_by_decoder(type, tile, blocks, panel))
 #endif /* x86_64 */
 
 /* =====================================================================================================================
@@ -7555,13 +7564,14 @@ SPECDEC__AVX2_LANES(load_f16, (const void *at), _mm256_cvtph_ps(_mm_loadu_si128(
                     _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at + 1)))
 
 /* Returns a * 2^n in eight lanes, where shifter is n + 1.5 * 2^23. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_of_eight(__m256 a, __m256 shifter)
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_eight_times_power_of_2(__m256 a, __m256 shifter)
 {
     return _mm256_castsi256_ps(
         _mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(shifter), 23)));
 }
-SPECDEC__AVX2_LANES(scale2, (specdec__avx2_v x, specdec__avx2_v shifter), specdec__avx2_scale2_of_eight(x.a, shifter.a),
-                    specdec__avx2_scale2_of_eight(x.b, shifter.b))
+SPECDEC__AVX2_LANES(times_power_of_2, (specdec__avx2_v x, specdec__avx2_v shifter),
+                    specdec__avx2_eight_times_power_of_2(x.a, shifter.a),
+                    specdec__avx2_eight_times_power_of_2(x.b, shifter.b))
 /* Converts eight bfloat16 to floats. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bf16(const __m128i *at)
 {
@@ -7600,7 +7610,7 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *par
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 /* Returns the largest of 16 lanes. */
-SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v *parts)
+SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_largest_lane(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
     __m256 b = _mm256_max_ps(x.a, x.b);
@@ -7615,7 +7625,7 @@ SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_sum_codes(const int8_t *code
     return specdec__sse41_sum_codes(codes);
 }
 /* Returns the bits of the float in lane 0. */
-SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_first_bits(specdec__avx2_v x)
+SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_bits_of_lane_0(specdec__avx2_v x)
 {
     return _mm_cvtsi128_si32(_mm_castps_si128(_mm256_castps256_ps128(x.a)));
 }
@@ -7646,7 +7656,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values
     for (key = 0; key < keys; key += 4) {
         const __m128i *from = (const __m128i *)(const void *)(values + key * SPECDEC__ROWS);
 
-        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch_page_lines(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (c = 0; c < 2; c++)
             code[c] = _mm256_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key)));
@@ -7695,8 +7705,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_f16(const unsigned char 
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
-/* Returns specdec__quant_half_of_e8m0 of eight bytes, as floats. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e8m0(const unsigned char *at)
+/* Returns specdec__quant_e8m0_divided_by_2 of eight bytes, as floats. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_e8m0_divided_by_2(const unsigned char *at)
 {
     const __m256i one = _mm256_set1_epi32(1);
     const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
@@ -7705,8 +7715,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e8m0(const unsigned c
     return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), small));
 }
 
-/* Returns specdec__quant_half_of_e4m3 of byte i of each of eight words, as floats. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e4m3(const unsigned char *words, int i)
+/* Returns specdec__quant_e4m3_divided_by_2 of byte i of each of eight words, as floats. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_e4m3_divided_by_2(const unsigned char *words, int i)
 {
     const __m256i v = _mm256_and_si256(_mm256_srl_epi32(specdec__avx2_load_32(words), _mm_cvtsi32_si128(i * 8)),
                                        _mm256_set1_epi32(127));
@@ -7817,7 +7827,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_q2_0(const unsigned char
 }
 
 /* Unpacks one of the groups of 32 codes that share bytes: `bits` bits of each byte, from bit `run * bits` on. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_run(const unsigned char *at, int run, int bits, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_group_of_32(const unsigned char *at, int run, int bits,
+                                                                    __m256i u[8])
 {
     int i;
 
@@ -7836,9 +7847,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_q4_q5_k(const unsigned c
 
     at += eighth / 2 * 512;
     if (eighth % 2)
-        specdec__avx2_unpack_run(at, 1, 4, u);
+        specdec__avx2_unpack_group_of_32(at, 1, 4, u);
     else
-        specdec__avx2_unpack_run(at, 0, 4, u);
+        specdec__avx2_unpack_group_of_32(at, 0, 4, u);
     if (bits) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -7853,7 +7864,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_six_bits(const unsigned 
 {
     int i;
 
-    specdec__avx2_unpack_run(low + run % 2 * 512, run / 2, 4, u);
+    specdec__avx2_unpack_group_of_32(low + run % 2 * 512, run / 2, 4, u);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
         __m256i h = specdec__avx2_load_32(high + i * 64);
@@ -7885,10 +7896,10 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_two_bits(const unsigned 
 
     at += eighth / 4 * 512;
     switch (eighth % 4) {
-    case 0: specdec__avx2_unpack_run(at, 0, 2, u); break;
-    case 1: specdec__avx2_unpack_run(at, 1, 2, u); break;
-    case 2: specdec__avx2_unpack_run(at, 2, 2, u); break;
-    default: specdec__avx2_unpack_run(at, 3, 2, u); break;
+    case 0: specdec__avx2_unpack_group_of_32(at, 0, 2, u); break;
+    case 1: specdec__avx2_unpack_group_of_32(at, 1, 2, u); break;
+    case 2: specdec__avx2_unpack_group_of_32(at, 2, 2, u); break;
+    default: specdec__avx2_unpack_group_of_32(at, 3, 2, u); break;
     }
     if (bits) {
         SPECDEC__UNROLL
@@ -7903,11 +7914,11 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_two_bits(const unsigned 
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_codes(int type, const unsigned char *tile, int block, int half,
                                                               __m256i u[8])
 {
-    const unsigned char *own = specdec__x86_block_of(type, tile + half * 32, block);
+    const unsigned char *own = specdec__x86_find_file_block(type, tile + half * 32, block);
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx2, own, specdec__x86_part_of(type, block), u)
+    SPECDEC__X86_CODES(avx2, own, specdec__x86_group_in_file_block(type, block), u)
     default: /* Q8_0 */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -8030,53 +8041,54 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_unpack_factors(int typ
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_load_block_scales(int type, const unsigned char *tile, int half,
                                                                    __m256 d[2])
 {
-    const unsigned char *at = tile + specdec__x86_scale_offset(type) + half * 16;
+    const unsigned char *at = tile + specdec__x86_offset_of_d(type) + half * 16;
 
     d[0] = d[1] = _mm256_setzero_ps();
-    if (!specdec__x86_has_plain_scale(type))
+    if (!specdec__x86_has_scale_without_factors(type))
         d[0] = specdec__avx2_from_f16(at);
-    if (!specdec__x86_has_plain_scale(type) && specdec__x86_has_minimum(type))
+    if (!specdec__x86_has_scale_without_factors(type) && specdec__x86_has_minimum(type))
         d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_from_f16(at + 2 * SPECDEC__ROWS));
 }
 
 /* Up to 256 values of 8 rows of a tile. */
 typedef struct specdec__avx2_rows {
     const unsigned char *tile; /* the tile that the rows are in */
-    const int8_t *factors;     /* see specdec__avx2_unpack_factors */
-    __m256 d[2];               /* see specdec__avx2_load_block_scales */
+    const int8_t *factors;     /* integer factors of d and dmin: see specdec__avx2_unpack_factors */
+    __m256 d[2];               /* d and dmin of the 8 rows: see specdec__avx2_load_block_scales */
     int half;              /* 0: rows 0 to 7, 1: rows 8 to 15 */
 } specdec__avx2_rows;
 
-/* Returns the scales of a granule, or, with which = 1, the minimums, of 8 rows. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const specdec__avx2_rows *rows,
-                                                                 int granule)
+/* Returns the scales of a granule, or, with minimums = 1, the minimums, of 8 rows. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scales_or_minimums(int type, int minimums,
+                                                                              const specdec__avx2_rows *rows,
+                                                                              int granule)
 {
-    const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
+    const int8_t *factors = rows->factors + minimums * 256 + granule * 16 + rows->half * 8;
 
     if (type == SPECDEC__TYPE_MXFP4)
-        return specdec__avx2_half_of_e8m0(specdec__x86_block_of(type, rows->tile, granule) + rows->half * 8);
+        return specdec__avx2_e8m0_divided_by_2(specdec__x86_find_file_block(type, rows->tile, granule) +
+                                               rows->half * 8);
     if (type == SPECDEC__TYPE_NVFP4)
-        return specdec__avx2_half_of_e4m3(specdec__x86_block_of(type, rows->tile, granule / 2) + rows->half * 32,
-                                          granule % 4);
-    if (specdec__x86_has_plain_scale(type))
-        return specdec__avx2_from_f16(specdec__x86_block_of(type, rows->tile,
-                                                            granule) + specdec__x86_scale_offset(type) +
-                                      which * 2 * SPECDEC__ROWS + rows->half * 16);
-    return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
+        return specdec__avx2_e4m3_divided_by_2(
+            specdec__x86_find_file_block(type, rows->tile, granule / 2) + rows->half * 32, granule % 4);
+    if (specdec__x86_has_scale_without_factors(type))
+        return specdec__avx2_from_f16(specdec__x86_find_file_block(type, rows->tile, granule) +
+                                      specdec__x86_offset_of_d(type) + minimums * 2 * SPECDEC__ROWS + rows->half * 16);
+    return _mm256_mul_ps(rows->d[minimums], specdec__avx2_from_bytes(factors));
 }
 
-/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_pair), from the sum of
-   its unsigned codes. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_sum(int type, __m256i sum)
+/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_make_pair_from_codes),
+   from the sum of its unsigned codes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_make_pair_from_sum(int type, __m256i sum)
 {
-    const int bias = specdec__x86_bias(type), below = -bias * specdec__x86_granule(type);
+    const int bias = specdec__x86_bias(type), below = -bias * specdec__x86_values_per_scale(type);
 
     return _mm256_add_epi16(sum, _mm256_set1_epi32(-bias * 65536 + (below & 65535)));
 }
 
-/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_pair), from its `count`
-   vectors of codes. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_codes(int type, const __m256i *u, int count)
+/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_make_pair_from_codes),
+   from its `count` vectors of codes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_make_pair_from_codes(int type, const __m256i *u, int count)
 {
     const __m256i ones = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1);
     const int wide = specdec__avx2_is_signed(type);
@@ -8088,11 +8100,11 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_codes(int type
         sum = wide ? _mm256_add_epi16(sum, _mm256_maddubs_epi16(ones, u[i])) : _mm256_add_epi8(sum, u[i]);
     if (wide)
         return _mm256_and_si256(_mm256_madd_epi16(sum, words), _mm256_set1_epi32(65535));
-    return specdec__avx2_correction_of_sum(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
+    return specdec__avx2_make_pair_from_sum(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
 }
 
 /* Returns how many products of vectors are added in 16 bits, where that cannot saturate. */
-SPECDEC__INLINE int specdec__avx2_chain_length(int type, int vectors)
+SPECDEC__INLINE int specdec__avx2_products_per_16_bit_sum(int type, int vectors)
 {
     return specdec__avx2_is_signed(type) ? 1 : specdec__min_int(32767 / (254 * specdec__x86_highest_code(type)),
                                                                 vectors);
@@ -8107,10 +8119,10 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair_products(int is_signed,
 #define SPECDEC__AVX2_REGISTER_COLUMNS 4 /* columns that are multiplied by codes in registers, at most */
 
 /* Computes sums (column) = the dots of the vectors of a granule with columns. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_granule_sums(int type, int columns, int vectors, const __m256i *u,
-                                                              const int32_t *x, __m256i *sums)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_granule_dots(int type, int columns, int vectors,
+                                                                      const __m256i *u, const int32_t *x, __m256i *sums)
 {
-    const int step = specdec__avx2_chain_length(type, vectors);
+    const int step = specdec__avx2_products_per_16_bit_sum(type, vectors);
     __m256i part[SPECDEC__AVX2_REGISTER_COLUMNS], product;
     int i, c;
 
@@ -8142,7 +8154,7 @@ typedef void specdec__avx2_block_function(const unsigned char *tile, int block, 
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_block(int type, const unsigned char *tile, int block,
                                                               const char *ahead, specdec__panel *panel)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule;
+    const int granule = specdec__x86_values_per_scale(type), per = 32 / granule;
     int8_t *room = panel->u.codes + 512;
     specdec__avx2_rows rows;
     __m256i u[8];
@@ -8151,7 +8163,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_block(int type, const un
     rows.tile = tile;
     specdec__x86_prefetch_bytes(specdec__x86_block_bytes(type), ahead);
     rows.factors = room;
-    if (!block && !specdec__x86_has_plain_scale(type))
+    if (!block && !specdec__x86_has_scale_without_factors(type))
         specdec__avx2_unpack_factors(type, tile, room);
     SPECDEC__UNROLL
     for (rows.half = 0; rows.half < 2; rows.half++) {
@@ -8165,10 +8177,10 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_block(int type, const un
         for (g = 0; g < per; g++) {
             k = block * per + g;
             specdec__avx2_store_32(panel->pair[k] + to,
-                                   specdec__avx2_correction_of_codes(type, u + g * 4, granule / 4));
-            _mm256_storeu_ps(panel->scale[k] + to, specdec__avx2_granule_scale(type, 0, &rows, k));
+                                   specdec__avx2_make_pair_from_codes(type, u + g * 4, granule / 4));
+            _mm256_storeu_ps(panel->scale[k] + to, specdec__avx2_granule_scales_or_minimums(type, 0, &rows, k));
             if (specdec__x86_has_minimum(type))
-                _mm256_storeu_ps(panel->minimum[k] + to, specdec__avx2_granule_scale(type, 1, &rows, k));
+                _mm256_storeu_ps(panel->minimum[k] + to, specdec__avx2_granule_scales_or_minimums(type, 1, &rows, k));
         }
     }
 }
@@ -8187,8 +8199,8 @@ SPECDEC__X86_RARE_TYPES(SPECDEC__AVX2_BLOCK, static)
 
 /* Computes pair (granule, row), the pairs that correct dots, of a block's granules of `vectors` vectors (4 or 8) of
    signed codes. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_corrections(int vectors, const int8_t *codes,
-                                                                     int32_t (*pair)[SPECDEC__ROWS])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_pairs(int vectors, const int8_t *codes,
+                                                               int32_t (*pair)[SPECDEC__ROWS])
 {
     __m256i u[8];
     int g, half, i;
@@ -8199,7 +8211,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_corrections(int vectors
             for (i = 0; i < vectors; i++)
                 u[i] = specdec__avx2_load_32(codes + i * 64 + half * 32);
             specdec__avx2_store_32(pair[g] + half * 8,
-                                   specdec__avx2_correction_of_codes(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
+                                   specdec__avx2_make_pair_from_codes(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
         }
 }
 
@@ -8215,7 +8227,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_nibbles_of_half_words(__m256
 }
 
 /* Returns the indices for a shuffle that takes the same four bytes of every word. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shuffle_pattern(uint32_t bytes)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shuffle_indices_in_words(uint32_t bytes)
 {
     const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
 
@@ -8232,11 +8244,12 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_codes_of_points(int twos, __
     const __m256i words = specdec__avx2_load_32(points + (twos ? i / 4 : i / 2) * 16);
     __m256i index = specdec__avx2_nibbles_of_half_words(words, twos ? i / 2 % 2 : i % 2);
 
-    index = _mm256_shuffle_epi8(index,
-                                specdec__avx2_shuffle_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
+    index = _mm256_shuffle_epi8(index, specdec__avx2_shuffle_indices_in_words(!twos   ? 0x03010200
+                                                                              : i % 2 ? 0x03030101
+                                                                                      : 0x02020000));
     index = twos ? _mm256_and_si256(index, _mm256_set1_epi32(0x0C030C03)) : index;
-    signs = _mm256_and_si256(_mm256_shuffle_epi8(signs, specdec__avx2_shuffle_pattern((uint32_t)(i / 2) * 0x01010101u)),
-                             bits);
+    signs = _mm256_and_si256(
+        _mm256_shuffle_epi8(signs, specdec__avx2_shuffle_indices_in_words((uint32_t)(i / 2) * 0x01010101u)), bits);
     signs = _mm256_or_si256(_mm256_cmpeq_epi8(signs, bits), _mm256_set1_epi8(1)); /* the sign, -1 or 1, in each byte */
     return _mm256_sign_epi8(_mm256_shuffle_epi8(table, index), signs);
 }
@@ -8286,7 +8299,7 @@ typedef struct specdec__x86_grid_scales {
 } specdec__x86_grid_scales;
 
 /* Returns the layout of the scales of a tile of a type with a grid. */
-SPECDEC__INLINE specdec__x86_grid_scales specdec__x86_grid_scales_of(uint32_t type, const unsigned char *tile)
+SPECDEC__INLINE specdec__x86_grid_scales specdec__x86_grid_scale_layout(uint32_t type, const unsigned char *tile)
 {
     specdec__x86_grid_scales out = {tile, 16, 0, 0.125f};
 
@@ -8309,7 +8322,7 @@ SPECDEC__INLINE specdec__x86_grid_scales specdec__x86_grid_scales_of(uint32_t ty
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_grid_scales(uint32_t type, const unsigned char *tile,
                                                                     float (*scale)[SPECDEC__ROWS])
 {
-    const specdec__x86_grid_scales from = specdec__x86_grid_scales_of(type, tile);
+    const specdec__x86_grid_scales from = specdec__x86_grid_scale_layout(type, tile);
     int g;
 
     for (g = 0; g < from.count; g++)
@@ -8324,7 +8337,7 @@ SPECDEC__INLINE int specdec__avx2_has_two_bit_points(uint32_t type)
 }
 
 /* Returns the magnitudes that the indices in a type's points stand for. */
-SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_grid_magnitudes(uint32_t type)
+SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_load_magnitude_table(uint32_t type)
 {
     const __m128i twos = _mm_setr_epi8(8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0);
     const __m128i odd = _mm_setr_epi8(1, 3, 5, 7, 9, 11, 13, 15, 0, 0, 0, 0, 0, 0, 0, 0);
@@ -8338,7 +8351,7 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_block_of_grid(int type, const uns
                                                              specdec__panel *panel)
 {
     const int sevens = type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S;
-    const __m256i table = _mm256_broadcastsi128_si256(specdec__avx2_grid_magnitudes((uint32_t)type));
+    const __m256i table = _mm256_broadcastsi128_si256(specdec__avx2_load_magnitude_table((uint32_t)type));
     int8_t *codes = panel->u.codes;
     specdec__grid_group group;
 
@@ -8349,10 +8362,10 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_block_of_grid(int type, const uns
         specdec__avx2_store_group_codes(0, sevens, table, &group, codes);
     if (!block)
         specdec__avx2_unpack_grid_scales((uint32_t)type, tile, panel->scale);
-    if (specdec__x86_granule(type) == 32)
-        specdec__avx2_compute_corrections(8, codes, panel->pair + block);
+    if (specdec__x86_values_per_scale(type) == 32)
+        specdec__avx2_compute_pairs(8, codes, panel->pair + block);
     else
-        specdec__avx2_compute_corrections(4, codes, panel->pair + 2 * block);
+        specdec__avx2_compute_pairs(4, codes, panel->pair + 2 * block);
 }
 
 #define SPECDEC__AVX2_BLOCK_GRID(isa, number) \
@@ -8392,7 +8405,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *val
     for (c = 0; c < 4; c++)
         acc[c][0] = acc[c][1] = _mm256_setzero_si256();
     for (key = 0; key < keys; key += 4) {
-        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch_page_lines(next, key * SPECDEC__ROWS);
         value[0] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS));
         value[1] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS + 32));
         SPECDEC__UNROLL
@@ -8412,10 +8425,10 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *val
 SPECDEC__WEIGH_CODES(avxvnni, avx2, SPECDEC__AVX2, 1, 4, SPECDEC__UNROLL)
 #endif
 
-/* Computes sums as specdec__avx2_granule_sums does, with AVX-VNNI. Each column has two chains of sums, which halves the
-   wait for the last product. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_granule_sums(int columns, int vectors, const __m256i *u,
-                                                                   const int32_t *x, __m256i *sums)
+/* Computes sums as specdec__avx2_compute_granule_dots does, with AVX-VNNI. Each column has two chains of sums, which
+   halves the wait for the last product. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_compute_granule_dots(int columns, int vectors, const __m256i *u,
+                                                                           const int32_t *x, __m256i *sums)
 {
     __m256i odd[SPECDEC__AVX2_REGISTER_COLUMNS];
     int i, c;
@@ -8435,9 +8448,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_granule_sums(int columns, 
         sums[c] = _mm256_add_epi32(sums[c], odd[c]);
 }
 
-/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_pair), from its `count`
-   vectors of unsigned codes, with AVX-VNNI. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_correction_of_codes(int type, const __m256i *u, int count)
+/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_make_pair_from_codes),
+   from its `count` vectors of unsigned codes, with AVX-VNNI. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_make_pair_from_codes(int type, const __m256i *u, int count)
 {
     __m256i sum = _mm256_setzero_si256(), rest = u[0];
     int i;
@@ -8449,7 +8462,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_correction_of_codes(int
         else
             rest = _mm256_add_epi8(rest, u[i]);
     SPECDEC__AVX2_DPBUSD(sum, rest, _mm256_set1_epi8(1));
-    return specdec__avx2_correction_of_sum(type, sum);
+    return specdec__avx2_make_pair_from_sum(type, sum);
 }
 
 /* Makes signed codes unsigned for AVX-VNNI, by adding 128. */
@@ -8463,15 +8476,15 @@ SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_multiply_register_granule(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
                                         __m256 minimum, const specdec__x86_columns *x, int g, int column, __m256 *acc)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule;
+    const int granule = specdec__x86_values_per_scale(type), per = 32 / granule;
     const int32_t *codes = x->codes + (size_t)column * 8 + g * 4, *pairs = x->pairs + column * per + g;
     __m256i sums[SPECDEC__AVX2_REGISTER_COLUMNS];
     int c;
 
     if (vnni)
-        specdec__avx2_vnni_granule_sums(columns, granule / 4, u, codes, sums);
+        specdec__avx2_vnni_compute_granule_dots(columns, granule / 4, u, codes, sums);
     else
-        specdec__avx2_granule_sums(type, columns, granule / 4, u, codes, sums);
+        specdec__avx2_compute_granule_dots(type, columns, granule / 4, u, codes, sums);
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++) {
         __m256 by = _mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c]));
@@ -8491,7 +8504,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_block(int typ
                                                                          int columns, int count, __m256 *acc,
                                                                          float *sums)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule, half = rows->half;
+    const int granule = specdec__x86_values_per_scale(type), per = 32 / granule, half = rows->half;
     specdec__x86_columns from;
     __m256i u[8];
     int g, c, i;
@@ -8502,16 +8515,16 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_block(int typ
         u[i] = specdec__avx2_make_unsigned(type, vnni, u[i]);
         SPECDEC__KEEP_IN_REGISTER(u[i]);
     }
-    from = specdec__x86_block_columns(x, at, per);
+    from = specdec__x86_columns_of_block(x, at, per);
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
         const __m256i *codes = u + g * 4;
-        __m256i pair = vnni ? specdec__avx2_vnni_correction_of_codes(type, codes, granule / 4)
-                            : specdec__avx2_correction_of_codes(type, codes, granule / 4);
-        __m256 scale = specdec__avx2_granule_scale(type, 0, rows, block * per + g), minimum = scale;
+        __m256i pair = vnni ? specdec__avx2_vnni_make_pair_from_codes(type, codes, granule / 4)
+                            : specdec__avx2_make_pair_from_codes(type, codes, granule / 4);
+        __m256 scale = specdec__avx2_granule_scales_or_minimums(type, 0, rows, block * per + g), minimum = scale;
 
         if (specdec__x86_has_minimum(type))
-            minimum = specdec__avx2_granule_scale(type, 1, rows, block * per + g);
+            minimum = specdec__avx2_granule_scales_or_minimums(type, 1, rows, block * per + g);
         if (columns)
             specdec__avx2_multiply_register_granule(type, vnni, columns, codes, pair, scale, minimum, &from, g, 0, acc);
         else
@@ -8535,7 +8548,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_run(int type,
     int b, c;
 
     rows.tile = tiles->tile[t] + from;
-    rows.factors = specdec__x86_has_plain_scale(type) ? room : specdec__avx2_unpack_factors(type, rows.tile, room);
+    rows.factors = specdec__x86_has_scale_without_factors(type) ? room
+                                                                : specdec__avx2_unpack_factors(type, rows.tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
         __m256 acc[SPECDEC__AVX2_REGISTER_COLUMNS];
 
@@ -8657,7 +8671,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four_vectors(int type,
 
 /* Returns the corrections of the dots of 8 rows of a granule with a column: the pairs of the rows times x, the pair of
    the column. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_correction(int type, int vnni, const int32_t *pairs, int32_t x)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_dots(int type, int vnni, const int32_t *pairs,
+                                                                       int32_t x)
 {
     __m256i pair = specdec__avx2_load_32(pairs);
 
@@ -8672,8 +8687,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel *panel, int g, int k,
                           const specdec__x86_columns *x, float *sums)
 {
-    const int per = 32 / specdec__x86_granule(type), vectors = 8 / per, step = specdec__avx2_chain_length(type,
-                                                                                                          vectors);
+    const int per = 32 / specdec__x86_values_per_scale(type), vectors = 8 / per,
+              step = specdec__avx2_products_per_16_bit_sum(type, vectors);
     const int pairs_first = vnni || (step == 4 && vectors == 8);
     const int8_t *codes = panel->u.codes + g * vectors * 64;
     const int32_t *words = x->codes + g * 4, *pairs = panel->pair[k];
@@ -8684,7 +8699,7 @@ specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel 
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             for (half = 0; half < 2; half++)
-                found[c][half] = specdec__avx2_dot_correction(type, vnni, pairs + half * 8, x->pairs[c * per + g]);
+                found[c][half] = specdec__avx2_correction_of_dots(type, vnni, pairs + half * 8, x->pairs[c * per + g]);
     if (vnni)
         for (i = 0; i < vectors; i += 4)
             specdec__avx2_vnni_dot_four_vectors(type, columns, codes + i * 64, words + i, found);
@@ -8706,7 +8721,7 @@ specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel 
 
             if (!pairs_first)
                 sum = _mm256_add_epi32(
-                    sum, specdec__avx2_dot_correction(type, vnni, pairs + half * 8, x->pairs[c * per + g]));
+                    sum, specdec__avx2_correction_of_dots(type, vnni, pairs + half * 8, x->pairs[c * per + g]));
             acc = _mm256_fmadd_ps(by, _mm256_cvtepi32_ps(sum), _mm256_loadu_ps(to));
             if (specdec__x86_has_minimum(type))
                 acc = _mm256_fmadd_ps(_mm256_loadu_ps(panel->minimum[k] + half * 8),
@@ -8721,7 +8736,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_dot_columns(int type, int vnni, int columns, const specdec__panel *panel, int b, specdec__x86_columns *x,
                           float **sums)
 {
-    const int per = 32 / specdec__x86_granule(type);
+    const int per = 32 / specdec__x86_values_per_scale(type);
     int g;
 
     for (g = 0; g < per; g++)
@@ -8755,7 +8770,7 @@ specdec__avx2_multiply_run(int type, int vnni, specdec__avx2_block_function *unp
                            const char *ahead, size_t span, int blocks, specdec__panel *panel, specdec__x86_columns x,
                            size_t n, int count, float *sums)
 {
-    const size_t per = 32 / (size_t)specdec__x86_granule(type);
+    const size_t per = 32 / (size_t)specdec__x86_values_per_scale(type);
     int b;
 
     for (b = 0; b < blocks; b++, ahead += span) {
@@ -8789,8 +8804,8 @@ specdec__avx2_multiply_by_blocks(int type, int vnni, specdec__avx2_block_functio
             specdec__avx2_multiply_run(type, vnni, unpack, tiles->tile[t] + byte,
                                        specdec__x86_prefetch_address(tiles->tile[t], byte, (size_t)blocks * span, next),
                                        span, specdec__min_int(SPECDEC__PANEL_VALUES / 32, blocks - from), panel,
-                                       specdec__x86_block_columns(x, at, 32 / specdec__x86_granule(type)), (size_t)x->n,
-                                       count, sums[t]);
+                                       specdec__x86_columns_of_block(x, at, 32 / specdec__x86_values_per_scale(type)),
+                                       (size_t)x->n, count, sums[t]);
         }
     }
 }
@@ -8915,13 +8930,13 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_transpose_rows(const unsigned c
 }
 
 /* Returns the words that begin 16 bits behind words[0], of each row. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_words_from_middle(const __m256i *words)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_words_shifted_by_16_bits(const __m256i *words)
 {
     return _mm256_or_si256(_mm256_srli_epi32(words[0], 16), _mm256_slli_epi32(words[1], 16));
 }
 
 /* Stores the lower 16 bits of the words of 8 rows. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_halves(__m256i words, unsigned char *to)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_16_bits(__m256i words, unsigned char *to)
 {
     const __m256i lower = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0));
     const __m256i x = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(words, lower), 0x08);
@@ -8975,11 +8990,11 @@ SPECDEC__AVX2 static void specdec__avx2_interleave_two_blocks(const unsigned cha
         specdec__avx2_transpose_rows(from, step, sizeof *words, (unsigned char *)words);
         specdec__avx2_transpose_rows(from + 16, step, sizeof *words, (unsigned char *)(words + 4));
         specdec__avx2_transpose_rows(from + 20, step, sizeof *words, (unsigned char *)(words + 5));
-        specdec__avx2_store_low_halves(words[0], to + half * 16);
-        specdec__avx2_store_low_halves(_mm256_srli_epi32(words[4], 16), to + 288 + half * 16);
+        specdec__avx2_store_low_16_bits(words[0], to + half * 16);
+        specdec__avx2_store_low_16_bits(_mm256_srli_epi32(words[4], 16), to + 288 + half * 16);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
-            specdec__avx2_store_vector(specdec__avx2_words_from_middle(words + i), to + 32 + i * 64 + half * 32);
+            specdec__avx2_store_vector(specdec__avx2_words_shifted_by_16_bits(words + i), to + 32 + i * 64 + half * 32);
             specdec__avx2_store_vector(words[5 + i], to + 320 + i * 64 + half * 32);
         }
     }
@@ -8992,9 +9007,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_units(int unit, const __m
     const int odd = at % 4 != 0;
 
     for (words += at / 4; size >= 4; size -= 4, words++, to += 64)
-        specdec__avx2_store_word(unit, odd ? specdec__avx2_words_from_middle(words) : *words, half, to);
+        specdec__avx2_store_word(unit, odd ? specdec__avx2_words_shifted_by_16_bits(words) : *words, half, to);
     if (size) /* half a word */
-        specdec__avx2_store_low_halves(odd ? _mm256_srli_epi32(*words, 16) : *words, to + half * 16);
+        specdec__avx2_store_low_16_bits(odd ? _mm256_srli_epi32(*words, 16) : *words, to + half * 16);
 }
 
 /* Interleaves a field of 16 rows with AVX2: see specdec__quant_interleave_field. */
@@ -9082,7 +9097,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_madd(__m512 a, __m512 b, 
 }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_max(__m512 a, __m512 b) { return _mm512_max_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_min(__m512 a, __m512 b) { return _mm512_min_ps(a, b); }
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_scale2(__m512 a, __m512 shifter)
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_times_power_of_2(__m512 a, __m512 shifter)
 {
     return _mm512_castsi512_ps(
         _mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(shifter), 23)));
@@ -9099,7 +9114,7 @@ SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_sum(const __m512 *parts)
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
-SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(const __m512 *parts)
+SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_largest_lane(const __m512 *parts)
 {
     const __m512 a = parts[0];
     __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -9107,7 +9122,7 @@ SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(const __m512 *part
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_highest4(const __m512 *x, float *out)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_largest_lanes_of_four(const __m512 *x, float *out)
 {
     const __m512 ab = _mm512_max_ps(_mm512_shuffle_f32x4(x[0], x[1], 0x44), _mm512_shuffle_f32x4(x[0], x[1], 0xEE));
     const __m512 cd = _mm512_max_ps(_mm512_shuffle_f32x4(x[2], x[3], 0x44), _mm512_shuffle_f32x4(x[2], x[3], 0xEE));
@@ -9132,7 +9147,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_bf16(const void *at)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at)), 16));
 }
-SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_first_bits(__m512 a)
+SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_bits_of_lane_0(__m512 a)
 {
     return _mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(a)));
 }
@@ -9163,7 +9178,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_from_bytes(const int8_t *
 }
 
 /* The bits of mask in every byte. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_and(__m512i a, int mask)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mask_bytes(__m512i a, int mask)
 {
     return _mm512_and_si512(a, _mm512_set1_epi8((char)mask));
 }
@@ -9176,13 +9191,13 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_select_bits(int mask, __
 
 /* sum += four products of unsigned u and signed bytes at x, which are the same for all lanes. In assembly, as gcc would
    load x by an instruction of its own. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_bytes(__m512i sum, __m512i u, const int32_t *x)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_byte_products(__m512i sum, __m512i u, const int32_t *x)
 {
     __asm__("vpdpbusd {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}" : "+v"(sum) : "v"(u), "m"(*x));
     return sum;
 }
 /* sum += two products of 16-bit numbers in u and at x, which are the same for all lanes. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_pairs(__m512i sum, __m512i u, const int32_t *x)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_16_bit_products(__m512i sum, __m512i u, const int32_t *x)
 {
     __asm__("vpdpwssd {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}" : "+v"(sum) : "v"(u), "m"(*x));
     return sum;
@@ -9190,9 +9205,9 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_pairs(__m512i sum, _
 
 /* `value` in every byte of a whose bit n is set, else 0. (On Zen 5, shifts by a variable count would keep the
    multipliers busy.) */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, int value)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_value_where_bit_set(__m512i a, int n, int value)
 {
-    __m512i found = _mm512_sub_epi8(_mm512_setzero_si512(), specdec__avx512_and(a, 1 << n));
+    __m512i found = _mm512_sub_epi8(_mm512_setzero_si512(), specdec__avx512_mask_bytes(a, 1 << n));
     return _mm512_min_epu8(found, _mm512_set1_epi8((char)value));
 }
 
@@ -9211,7 +9226,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shift_right(__m512i a, i
 }
 
 /* Moves bit n of every byte to bit 4, for a constant n; the caller masks the other bits. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit_to_4(__m512i a, int n)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move_bit_to_4(__m512i a, int n)
 {
     switch (n) {
     case 0: return _mm512_slli_epi16(a, 4);
@@ -9226,7 +9241,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit_to_4(__m512i a, int 
 }
 
 /* u (8 vectors) = the nibbles of four vectors, the low ones first. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_nibbles(const unsigned char *at, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_split_nibbles(const unsigned char *at, __m512i u[8])
 {
     int i;
 
@@ -9235,8 +9250,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_nibbles(const unsigned char
         __m512i q = specdec__avx512_load_bytes(at + i * 64);
 
         SPECDEC__KEEP_IN_REGISTER(q);
-        u[i] = specdec__avx512_and(q, 15);
-        u[i + 4] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
+        u[i] = specdec__avx512_mask_bytes(q, 15);
+        u[i + 4] = specdec__avx512_mask_bytes(_mm512_srli_epi16(q, 4), 15);
     }
 }
 
@@ -9273,8 +9288,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_nvfp4(const unsigned
     for (i = 0; i < 4; i++) {
         __m512i q = specdec__avx512_load_bytes(at + i * 64);
 
-        u[i / 2 * 4 + i % 2] = specdec__avx512_and(q, 15);
-        u[i / 2 * 4 + i % 2 + 2] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
+        u[i / 2 * 4 + i % 2] = specdec__avx512_mask_bytes(q, 15);
+        u[i / 2 * 4 + i % 2 + 2] = specdec__avx512_mask_bytes(_mm512_srli_epi16(q, 4), 15);
     }
 }
 
@@ -9284,10 +9299,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_q1_0(const unsigned 
     const __m512i q = specdec__avx512_load_bytes(at);
     int i;
 
-    u[0] = specdec__avx512_and(_mm512_slli_epi16(q, 1), 2);
+    u[0] = specdec__avx512_mask_bytes(_mm512_slli_epi16(q, 1), 2);
     SPECDEC__UNROLL
     for (i = 1; i < 8; i++)
-        u[i] = specdec__avx512_and(specdec__avx512_shift_right(q, i - 1), 2);
+        u[i] = specdec__avx512_mask_bytes(specdec__avx512_shift_right(q, i - 1), 2);
 }
 
 /* Unpacks 32 codes a row of two bits each from two vectors. */
@@ -9297,8 +9312,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_q2_0(const unsigned 
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        u[i] = specdec__avx512_and(specdec__avx512_shift_right(specdec__avx512_load_bytes(at + i / 4 * 64), i % 4 * 2),
-                                   3);
+        u[i] = specdec__avx512_mask_bytes(
+            specdec__avx512_shift_right(specdec__avx512_load_bytes(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
 /* Unpacks 32 unsigned codes a row from nibbles (at), with fifth bits (bits) unless NULL. */
@@ -9307,13 +9322,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_nibbles(const unsign
 {
     int i;
 
-    specdec__avx512_nibbles(at, u);
+    specdec__avx512_split_nibbles(at, u);
     if (bits) {
         __m512i high = specdec__avx512_load_bytes(bits);
 
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm512_or_si512(u[i], specdec__avx512_and(specdec__avx512_bit_to_4(high, i), 16));
+            u[i] = _mm512_or_si512(u[i], specdec__avx512_mask_bytes(specdec__avx512_move_bit_to_4(high, i), 16));
     }
 }
 
@@ -9328,16 +9343,17 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_q4_q5_k(const unsign
     if (eighth % 2) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = specdec__avx512_and(_mm512_srli_epi16(specdec__avx512_load_bytes(at + i * 64), 4), 15);
+            u[i] = specdec__avx512_mask_bytes(_mm512_srli_epi16(specdec__avx512_load_bytes(at + i * 64), 4), 15);
     } else {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = specdec__avx512_and(specdec__avx512_load_bytes(at + i * 64), 15);
+            u[i] = specdec__avx512_mask_bytes(specdec__avx512_load_bytes(at + i * 64), 15);
     }
     if (bits) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm512_or_si512(u[i], specdec__avx512_bit(specdec__avx512_load_bytes(bits + i * 64), eighth, 16));
+            u[i] = _mm512_or_si512(
+                u[i], specdec__avx512_value_where_bit_set(specdec__avx512_load_bytes(bits + i * 64), eighth, 16));
     }
 }
 
@@ -9360,7 +9376,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_six_bits(const unsig
             h = _mm512_slli_epi16(h, 2);
         if (run == 3)
             h = _mm512_srli_epi16(h, 2);
-        u[i] = specdec__avx512_and(specdec__avx512_select_bits(15, q, h), 63);
+        u[i] = specdec__avx512_mask_bytes(specdec__avx512_select_bits(15, q, h), 63);
     }
 }
 
@@ -9387,7 +9403,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_two_bit_run(const un
     for (i = 0; i < 8; i++) {
         __m512i q = specdec__avx512_load_bytes(at + i * 64);
 
-        u[i] = specdec__avx512_and(specdec__avx512_shift_right(q, 2 * run), 3);
+        u[i] = specdec__avx512_mask_bytes(specdec__avx512_shift_right(q, 2 * run), 3);
     }
 }
 
@@ -9407,7 +9423,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_two_bits(const unsig
     if (bits) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm512_or_si512(u[i], specdec__avx512_bit(specdec__avx512_load_bytes(bits + i * 64), eighth, 4));
+            u[i] = _mm512_or_si512(
+                u[i], specdec__avx512_value_where_bit_set(specdec__avx512_load_bytes(bits + i * 64), eighth, 4));
     }
 }
 
@@ -9456,14 +9473,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_planes(const unsigne
 
 /* u (8 vectors) = the unsigned codes 32 * block to 32 * block + 31 of 16 rows of a tile of 256 values or of blocks of
    32. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
-                                                           const specdec__panel *panel, int block, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_codes(int type, const unsigned char *tile,
+                                                                  const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *own = type < SPECDEC__X86_PANEL_32 ? specdec__x86_block_of(type, tile, block) : tile;
+    const unsigned char *own = type < SPECDEC__X86_PANEL_32 ? specdec__x86_find_file_block(type, tile, block) : tile;
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx512, own, specdec__x86_part_of(type, block), u)
+    SPECDEC__X86_CODES(avx512, own, specdec__x86_group_in_file_block(type, block), u)
     case SPECDEC__TYPE_Q8_0:
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -9471,7 +9488,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
                                     _mm512_set1_epi8((char)-128));
         break;
     case SPECDEC__X86_PLANE: specdec__avx512_unpack_planes(own, NULL, u); break;
-    case SPECDEC__X86_PLANES: specdec__avx512_unpack_planes(own, specdec__plane_lower(panel->u.planes, own), u); break;
+    case SPECDEC__X86_PLANES:
+        specdec__avx512_unpack_planes(own, specdec__plane_find_lower_block(panel->u.planes, own), u);
+        break;
     default: /* the panel holds the codes */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -9482,7 +9501,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
 
 /* The pair of a granule of `count` vectors: the sum of its codes in the low half of a word, -bias in the high half. Its
    product with (offset, sum of activation codes) is the correction of a dot of unsigned codes for bias and offset. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m512i *u, int count)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_make_pair_from_codes(int type, const __m512i *u, int count)
 {
     const int bias = specdec__x86_bias(type);
     const __m512i ones = _mm512_set1_epi8(1);
@@ -9500,8 +9519,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m
 }
 
 /* out (count, 16) = d times signed bytes (count, 16). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const int8_t *bytes, int count,
-                                                                 float (*out)[SPECDEC__ROWS])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_times_factors(__m512 d, const int8_t *bytes, int count,
+                                                                          float (*out)[SPECDEC__ROWS])
 {
     int i;
 
@@ -9510,51 +9529,55 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const
 }
 
 /* -a. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negative(__m512 a)
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negate(__m512 a)
 {
     return _mm512_sub_ps(_mm512_set1_ps(-0.0f), a);
 }
 
 /* Unpacks the scales and minimums of Q4_K and Q5_K: d, dmin, 12 bytes of 6-bit factors. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned char *tile, specdec__panel *panel)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_scales_q4_q5_k(const unsigned char *tile,
+                                                                           specdec__panel *panel)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
     const __m512i a = specdec__avx512_load_bytes(packed), b = specdec__avx512_load_bytes(packed + 64);
     const __m512i c = specdec__avx512_load_bytes(packed + 128);
     int8_t scales[128], minimums[128];
 
-    _mm512_storeu_si512(scales, specdec__avx512_and(a, 63));
-    _mm512_storeu_si512(scales + 64, specdec__avx512_and(specdec__avx512_select_bits(15, c, _mm512_srli_epi16(a, 2)),
-                                                         63));
-    _mm512_storeu_si512(minimums, specdec__avx512_and(b, 63));
-    _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select_bits(15, _mm512_srli_epi16(c, 4),
-                                                                                       _mm512_srli_epi16(b, 2)),
-                                                           63));
-    specdec__avx512_scale_bytes(specdec__avx512_from_f16(tile), scales, 8, panel->scale);
-    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_from_f16(dmin)), minimums, 8, panel->minimum);
+    _mm512_storeu_si512(scales, specdec__avx512_mask_bytes(a, 63));
+    _mm512_storeu_si512(scales + 64,
+                        specdec__avx512_mask_bytes(specdec__avx512_select_bits(15, c, _mm512_srli_epi16(a, 2)), 63));
+    _mm512_storeu_si512(minimums, specdec__avx512_mask_bytes(b, 63));
+    _mm512_storeu_si512(minimums + 64,
+                        specdec__avx512_mask_bytes(
+                            specdec__avx512_select_bits(15, _mm512_srli_epi16(c, 4), _mm512_srli_epi16(b, 2)), 63));
+    specdec__avx512_scales_times_factors(specdec__avx512_from_f16(tile), scales, 8, panel->scale);
+    specdec__avx512_scales_times_factors(specdec__avx512_negate(specdec__avx512_from_f16(dmin)), minimums, 8,
+                                         panel->minimum);
 }
 
 /* Unpacks the scales and minimums of 256 values. All types but Q4_K and Q5_K unpack factors as AVX2 does. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsigned char *tile, specdec__panel *panel)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_scales(int type, const unsigned char *tile,
+                                                                   specdec__panel *panel)
 {
-    const unsigned char *d = tile + specdec__x86_scale_offset(type);
-    const int count = 256 / specdec__x86_granule(type);
+    const unsigned char *d = tile + specdec__x86_offset_of_d(type);
+    const int count = 256 / specdec__x86_values_per_scale(type);
 
     if (type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K) {
-        specdec__avx512_scales_k(tile, panel);
+        specdec__avx512_unpack_scales_q4_q5_k(tile, panel);
     } else {
         int8_t room[512];
         const int8_t *factors = specdec__avx2_unpack_factors(type, tile, room);
 
-        specdec__avx512_scale_bytes(specdec__avx512_from_f16(d), factors, count, panel->scale);
+        specdec__avx512_scales_times_factors(specdec__avx512_from_f16(d), factors, count, panel->scale);
         if (specdec__x86_has_minimum(type))
-            specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_from_f16(d + 2 * SPECDEC__ROWS)),
-                                        factors + 256, count, panel->minimum);
+            specdec__avx512_scales_times_factors(
+                specdec__avx512_negate(specdec__avx512_from_f16(d + 2 * SPECDEC__ROWS)), factors + 256, count,
+                panel->minimum);
     }
 }
 
-/* specdec__quant_half_of_e8m0 of 16 bytes. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_half_of_e8m0(const unsigned char *at)
+/* specdec__quant_e8m0_divided_by_2 of 16 bytes. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_e8m0_divided_by_2(const unsigned char *at)
 {
     const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
     const __m512i one = _mm512_set1_epi32(1);
@@ -9563,8 +9586,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_half_of_e8m0(const unsign
     return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_slli_epi32(_mm512_sub_epi32(e, one), 23), small));
 }
 
-/* specdec__quant_half_of_e4m3 of byte i of each of 16 words. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_half_of_e4m3(const unsigned char *words, int i)
+/* specdec__quant_e4m3_divided_by_2 of byte i of each of 16 words. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_e4m3_divided_by_2(const unsigned char *words, int i)
 {
     const __m512i v = _mm512_and_si512(_mm512_srl_epi32(specdec__avx512_load_bytes(words), _mm_cvtsi32_si128(i * 8)),
                                        _mm512_set1_epi32(127));
@@ -9576,24 +9599,26 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_half_of_e4m3(const unsign
     return _mm512_maskz_mov_ps(_mm512_cmpneq_epi32_mask(v, _mm512_set1_epi32(127)), value);
 }
 
-/* The scale of granule g of 32 values (own, part: see SPECDEC__X86_CODES) of a type without factors of scales. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_plain_scale(int type, const unsigned char *own, int part, int g)
+/* The scale of granule g of 32 values of a type without factors of scales. file_block, group: as own and part of
+   SPECDEC__X86_CODES. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_scale_without_factor(int type, const unsigned char *file_block,
+                                                                            int group, int g)
 {
     if (type == SPECDEC__TYPE_MXFP4)
-        return specdec__avx512_half_of_e8m0(own);
+        return specdec__avx512_e8m0_divided_by_2(file_block);
     if (type == SPECDEC__TYPE_NVFP4)
-        return specdec__avx512_half_of_e4m3(own, part * 2 + g);
-    return specdec__avx512_from_f16(own + specdec__x86_scale_offset(type));
+        return specdec__avx512_e4m3_divided_by_2(file_block, group * 2 + g);
+    return specdec__avx512_from_f16(file_block + specdec__x86_offset_of_d(type));
 }
 
 #define SPECDEC__AVX512_REGISTER_COLUMNS 6  /* columns up to which sums stay in registers, tile after tile */
-#define SPECDEC__AVX512_PAIR_COLUMNS 4 /* the same for two tiles side by side, and for rare types */
+#define SPECDEC__AVX512_PAIR_COLUMNS 4 /* columns up to which they do for two tiles side by side, and for rare types */
 
 /* A block of 32 values of a tile, unpacked in registers as far as there are enough: codes (vector), pair, scale and
    minimum (granule). */
 typedef struct specdec__avx512_block {
-    __m512i codes[8], pair[2];
-    __m512 scale[2], minimum[2];
+    __m512i codes[8], pair[2];   /* (vector) unsigned codes; (granule) pairs that correct dots */
+    __m512 scale[2], minimum[2]; /* (granule) scales, minimums */
 } specdec__avx512_block;
 
 /* Unpacks block `block` of a tile, or of a panel, into registers. */
@@ -9601,20 +9626,22 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_block(int type, cons
                                                                   const specdec__panel *panel,
                                                                   specdec__avx512_block *out)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule, plain = specdec__x86_has_plain_scale(type);
+    const int granule = specdec__x86_values_per_scale(type), per = 32 / granule,
+              plain = specdec__x86_has_scale_without_factors(type);
     const int unpacked = type >= SPECDEC__X86_PANEL_32;
-    const unsigned char *own = unpacked ? tile : specdec__x86_block_of(type, tile, block);
+    const unsigned char *own = unpacked ? tile : specdec__x86_find_file_block(type, tile, block);
     int i;
 
-    specdec__avx512_codes(type, tile, panel, block, out->codes);
+    specdec__avx512_unpack_codes(type, tile, panel, block, out->codes);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         SPECDEC__KEEP_IN_REGISTER(out->codes[i]);
     SPECDEC__UNROLL
     for (i = 0; i < per; i++) {
         out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i])
-                                : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
-        out->scale[i] = plain ? specdec__avx512_plain_scale(type, own, specdec__x86_part_of(type, block), i)
+                                : specdec__avx512_make_pair_from_codes(type, out->codes + i * 4, granule / 4);
+        out->scale[i] = plain ? specdec__avx512_scale_without_factor(type, own,
+                                                                     specdec__x86_group_in_file_block(type, block), i)
                               : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
             out->minimum[i] = plain ? specdec__avx512_from_f16(own + 2 * SPECDEC__ROWS)
@@ -9628,7 +9655,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_integers(int type, int 
                                                                   const specdec__x86_columns *x, int c,
                                                                   __m512i *integers)
 {
-    const int vectors = specdec__x86_granule(type) / 4, per = 8 / vectors, chains = tiles == 1 && per == 1 ? 2 : 1;
+    const int vectors = specdec__x86_values_per_scale(type) / 4, per = 8 / vectors,
+              chains = tiles == 1 && per == 1 ? 2 : 1;
     const int32_t *codes = x->codes + c * 8 + g * 4, *pairs = x->pairs + c * per + g;
     __m512i odd[SPECDEC__AVX512_REGISTER_COLUMNS], value;
     int i, k, t;
@@ -9647,7 +9675,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_integers(int type, int 
             __m512i *to = i % chains ? &odd[k] : &integers[k];
 
             if (tiles == 1) {
-                *to = specdec__avx512_add_bytes(*to, blocks[0].codes[g * 4 + i], &codes[k * 8 + i]);
+                *to = specdec__avx512_add_byte_products(*to, blocks[0].codes[g * 4 + i], &codes[k * 8 + i]);
                 continue;
             }
             value = _mm512_set1_epi32(codes[k * 8 + i]);
@@ -9661,8 +9689,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_integers(int type, int 
     for (k = 0; k < columns; k++) /* last, so that no product waits for the pair */
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++) {
-            integers[t * columns + k] =
-                specdec__avx512_add_pairs(integers[t * columns + k], blocks[t].pair[g], &pairs[k * per]);
+            integers[t * columns + k] = specdec__avx512_add_16_bit_products(integers[t * columns + k],
+                                                                            blocks[t].pair[g], &pairs[k * per]);
             if (chains == 2)
                 integers[t * columns + k] = _mm512_add_epi32(integers[t * columns + k], odd[k]);
         }
@@ -9673,7 +9701,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_granule(int type, con
                                                                    const specdec__x86_columns *x, int c,
                                                                    __m512i integers, __m512 sum)
 {
-    const int per = 32 / specdec__x86_granule(type);
+    const int per = 32 / specdec__x86_values_per_scale(type);
 
     sum = _mm512_fmadd_ps(_mm512_mul_ps(block->scale[g], _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(integers),
                           sum);
@@ -9692,7 +9720,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_columns(int type, 
     int g, k, t;
 
     SPECDEC__UNROLL
-    for (g = 0; g < 32 / specdec__x86_granule(type); g++) {
+    for (g = 0; g < 32 / specdec__x86_values_per_scale(type); g++) {
         specdec__avx512_dot_integers(type, tiles, columns, blocks, g, x, c, integers);
         SPECDEC__UNROLL
         for (k = 0; k < columns; k++)
@@ -9712,7 +9740,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_block(int type, in
                                                                     const specdec__columns *x, size_t at, int count,
                                                                     float *const *sums)
 {
-    const specdec__x86_columns from = specdec__x86_block_columns(x, at, 32 / specdec__x86_granule(type));
+    const specdec__x86_columns from = specdec__x86_columns_of_block(x, at, 32 / specdec__x86_values_per_scale(type));
     int c;
 
     for (c = 0; c + 4 <= count; c += 4)
@@ -9722,20 +9750,21 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_block(int type, in
 }
 
 /* Multiplies two tiles side by side with `count` columns, so that a column's codes are read once for both. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_pair(int type, const specdec__tiles *tiles, int blocks,
-                                                                   specdec__panel *panels, const specdec__columns *x,
-                                                                   size_t at, int count, float *const *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_two_tiles(int type, const specdec__tiles *tiles,
+                                                                        int blocks, specdec__panel *panels,
+                                                                        const specdec__columns *x, size_t at, int count,
+                                                                        float *const *sums)
 {
-    const int run = specdec__x86_has_plain_scale(type) ? blocks : 8;
+    const int run = specdec__x86_has_scale_without_factors(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_block_bytes(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
     size_t from;
     int b, t;
 
     for (from = 0; from < end; from += (size_t)run * span) {
-        if (!specdec__x86_has_plain_scale(type))
+        if (!specdec__x86_has_scale_without_factors(type))
             for (t = 0; t < 2; t++)
-                specdec__avx512_scales(type, tiles->tile[t] + from, panels + t);
+                specdec__avx512_unpack_scales(type, tiles->tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             SPECDEC__UNROLL
             for (t = 0; t < 2; t++) {
@@ -9748,12 +9777,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_pair(int type, con
 }
 
 /* acc (tiles, most) += a block of one or two tiles times `columns` columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_block(int type, int tiles, int most, int columns,
-                                                                    const specdec__avx512_block *taken,
-                                                                    const specdec__columns *x, size_t at, __m512 *acc)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_register_block(int type, int tiles, int most, int columns,
+                                                                             const specdec__avx512_block *taken,
+                                                                             const specdec__columns *x, size_t at,
+                                                                             __m512 *acc)
 {
-    const int per = 32 / specdec__x86_granule(type);
-    const specdec__x86_columns from = specdec__x86_block_columns(x, at, per);
+    const int per = 32 / specdec__x86_values_per_scale(type);
+    const specdec__x86_columns from = specdec__x86_columns_of_block(x, at, per);
     __m512i integers[2 * SPECDEC__AVX512_PAIR_COLUMNS];
     int g, k, t;
 
@@ -9771,26 +9801,28 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_block(int type, in
 
 /* acc (tiles, most) += a block of one or two tiles times `count` columns, 1 to most. tiles and most are constants, here
    and below: 4 or 6 columns of one tile, 4 of two. All counts share the code that unpacks. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_columns(int type, int tiles, int most, int count,
-                                                                      const specdec__avx512_block *taken,
-                                                                      const specdec__columns *x, size_t at, __m512 *acc)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_register_columns(int type, int tiles, int most, int count,
+                                                                               const specdec__avx512_block *taken,
+                                                                               const specdec__columns *x, size_t at,
+                                                                               __m512 *acc)
 {
     if (count == 1)
-        specdec__avx512_register_block(type, tiles, most, 1, taken, x, at, acc);
+        specdec__avx512_multiply_register_block(type, tiles, most, 1, taken, x, at, acc);
     else if (count == 2)
-        specdec__avx512_register_block(type, tiles, most, 2, taken, x, at, acc);
+        specdec__avx512_multiply_register_block(type, tiles, most, 2, taken, x, at, acc);
     else if (count == 3)
-        specdec__avx512_register_block(type, tiles, most, 3, taken, x, at, acc);
+        specdec__avx512_multiply_register_block(type, tiles, most, 3, taken, x, at, acc);
     else if (count == 4 || most == 4)
-        specdec__avx512_register_block(type, tiles, most, 4, taken, x, at, acc);
+        specdec__avx512_multiply_register_block(type, tiles, most, 4, taken, x, at, acc);
     else if (count == 5)
-        specdec__avx512_register_block(type, tiles, most, 5, taken, x, at, acc);
+        specdec__avx512_multiply_register_block(type, tiles, most, 5, taken, x, at, acc);
     else
-        specdec__avx512_register_block(type, tiles, most, 6, taken, x, at, acc);
+        specdec__avx512_multiply_register_block(type, tiles, most, 6, taken, x, at, acc);
 }
 
 /* Loads sums (count, 16) into acc (most). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int most, int count, const float *sums, __m512 *acc)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_load_sums_into_registers(int most, int count, const float *sums,
+                                                                              __m512 *acc)
 {
     int k;
 
@@ -9800,7 +9832,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int most, int coun
 }
 
 /* Stores acc (most) in sums (count, 16). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int most, int count, const __m512 *acc, float *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_sums_from_registers(int most, int count, const __m512 *acc,
+                                                                               float *sums)
 {
     int k;
 
@@ -9833,14 +9866,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const u
    lines at a time: weights are prefetched into the second-level cache early, and at the smaller distance `lead` into
    the first (not for Q6_K, whose scales lie behind the codes and are read before them). A block's own loads come before
    prefetches for later blocks. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_tiles(int type, int tiles, int most, int count,
-                                                                    const unsigned char *const *tile,
-                                                                    const unsigned char *const *next, int lead,
-                                                                    int blocks, specdec__panel *panels,
-                                                                    const specdec__columns *x, size_t at,
-                                                                    float *const *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void
+specdec__avx512_multiply_register_tiles(int type, int tiles, int most, int count, const unsigned char *const *tile,
+                                        const unsigned char *const *next, int lead, int blocks, specdec__panel *panels,
+                                        const specdec__columns *x, size_t at, float *const *sums)
 {
-    const int run = specdec__x86_has_plain_scale(type) ? blocks : 8;
+    const int run = specdec__x86_has_scale_without_factors(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_block_bytes(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
     __m512 acc[2 * SPECDEC__AVX512_PAIR_COLUMNS];
@@ -9849,10 +9880,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_tiles(int type, in
 
     SPECDEC__UNROLL
     for (t = 0; t < tiles; t++)
-        specdec__avx512_get_sums(most, count, sums[t], acc + t * most);
+        specdec__avx512_load_sums_into_registers(most, count, sums[t], acc + t * most);
     for (from = 0; from < end; from += (size_t)run * span) {
-        for (t = 0; t < tiles && !specdec__x86_has_plain_scale(type); t++)
-            specdec__avx512_scales(type, tile[t] + from, panels + t);
+        for (t = 0; t < tiles && !specdec__x86_has_scale_without_factors(type); t++)
+            specdec__avx512_unpack_scales(type, tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             const size_t place = from + (size_t)b * span;
 
@@ -9865,12 +9896,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_tiles(int type, in
                     specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T1,
                                              SPECDEC__PREFETCH_BYTES);
             }
-            specdec__avx512_register_columns(type, tiles, most, count, taken, x, at, acc);
+            specdec__avx512_multiply_register_columns(type, tiles, most, count, taken, x, at, acc);
         }
     }
     SPECDEC__UNROLL
     for (t = 0; t < tiles; t++)
-        specdec__avx512_put_sums(most, count, acc + t * most, sums[t]);
+        specdec__avx512_store_sums_from_registers(most, count, acc + t * most, sums[t]);
 }
 
 /* specdec__multiply_function of a type. Few columns: tile after tile, or with a smaller prefetch distance side by side,
@@ -9880,7 +9911,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
                                                               specdec__panel *panels, const specdec__columns *x,
                                                               int block, int column, int count, float *const *sums)
 {
-    const int rare = specdec__x86_is_rare(type),
+    const int rare = specdec__x86_is_rare_type(type),
               most = rare ? SPECDEC__AVX512_PAIR_COLUMNS : SPECDEC__AVX512_REGISTER_COLUMNS,
               lead = rare ? SPECDEC__PREFETCH_BYTES : tiles->l1_bytes;
     size_t at = (size_t)block * (size_t)x->n + (size_t)column;
@@ -9889,12 +9920,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
     for (t = 0; t < 2 && tiles->tile[t] && !block; t++)
         memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
     if (count > most && tiles->tile[1]) {
-        specdec__avx512_multiply_pair(type, tiles, blocks, panels, x, at, count, sums);
+        specdec__avx512_multiply_two_tiles(type, tiles, blocks, panels, x, at, count, sums);
         return;
     }
     if (count <= SPECDEC__AVX512_PAIR_COLUMNS && tiles->tile[1] && lead != SPECDEC__PREFETCH_BYTES) {
-        specdec__avx512_register_tiles(type, 2, SPECDEC__AVX512_PAIR_COLUMNS, count, tiles->tile,
-                                       tiles->next, lead, blocks, panels, x, at, sums);
+        specdec__avx512_multiply_register_tiles(type, 2, SPECDEC__AVX512_PAIR_COLUMNS, count, tiles->tile, tiles->next,
+                                                lead, blocks, panels, x, at, sums);
         return;
     }
     for (t = 0; t < 2 && tiles->tile[t]; t++) {
@@ -9904,9 +9935,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
             float *const to = sums[t] + c * SPECDEC__ROWS;
 
             few = specdec__min_int(count - c, most);
-            specdec__avx512_register_tiles(type, 1, most, few, tiles->tile + t, &next, lead, blocks, panels, x,
-                                           at + (size_t)c,
-                                &to);
+            specdec__avx512_multiply_register_tiles(type, 1, most, few, tiles->tile + t, &next, lead, blocks, panels, x,
+                                                    at + (size_t)c, &to);
         }
     }
 }
@@ -9936,12 +9966,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int c
     __m512 acc[SPECDEC__AVX512_REGISTER_COLUMNS];
     int b;
 
-    specdec__avx512_get_sums(4, count, sums, acc);
+    specdec__avx512_load_sums_into_registers(4, count, sums, acc);
     for (b = 0; b < blocks; b++, at += (size_t)x->n) {
         specdec__avx512_unpack_block(type, NULL, b, panel, &taken);
-        specdec__avx512_register_columns(type, 1, 4, count, &taken, x, at, acc);
+        specdec__avx512_multiply_register_columns(type, 1, 4, count, &taken, x, at, acc);
     }
-    specdec__avx512_put_sums(4, count, acc, sums);
+    specdec__avx512_store_sums_from_registers(4, count, acc, sums);
 }
 
 /* sums (count, 16) += a panel times `count` columns, 4 at a time. */
@@ -9957,9 +9987,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec
 }
 
 /* sums[panel] (count, 16) += two panels times columns, so that a column's codes are read once for both. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_pair(int type, const specdec__panel *panels, int blocks,
-                                                              const specdec__columns *x, size_t at, int count,
-                                                              float *const *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_two_panels(int type, const specdec__panel *panels, int blocks,
+                                                                    const specdec__columns *x, size_t at, int count,
+                                                                    float *const *sums)
 {
     specdec__avx512_block taken[2];
     int b;
@@ -9972,12 +10002,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_pair(int type, const sp
 }
 
 #define SPECDEC__AVX512_DOT_PAIR(name, type) \
-    SPECDEC__AVX512 static void \
-    specdec__avx512_pair_##name(const specdec__panel *panels, int blocks, const specdec__columns *x, int block, \
-                                int column, int count, float *const *sums) \
+    SPECDEC__AVX512 static void specdec__avx512_pair_##name(const specdec__panel *panels, int blocks, \
+                                                            const specdec__columns *x, int block, int column, \
+                                                            int count, float *const *sums) \
     { \
         const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        specdec__avx512_dot_pair(type, panels, blocks, x, at, count, sums); \
+        specdec__avx512_dot_two_panels(type, panels, blocks, x, at, count, sums); \
     }
 
 SPECDEC__AVX512_DOT_PAIR(16, SPECDEC__X86_PANEL_16)
@@ -10014,7 +10044,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *va
     for (key = 0; key < keys; key += 4) {
         SPECDEC__UNROLL
         for (i = 0; i < 2; i++) {
-            specdec__weigh_prefetch(next, (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
+            specdec__weigh_prefetch_page_lines(next, (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
             value[i] = _mm512_loadu_si512(values + (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
         }
         SPECDEC__UNROLL
@@ -10052,12 +10082,12 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_eighth_signs(__m512i
     signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 2), _mm512_set1_epi32(0x7F0000)));
     signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 3), _mm512_set1_epi32(0x7F000000)));
     return _mm512_or_si512(
-        signs,
-        _mm512_shuffle_epi8(parity, specdec__avx512_and(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
+        signs, _mm512_shuffle_epi8(
+                   parity, specdec__avx512_mask_bytes(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
 }
 
 /* Returns the indices for a shuffle that takes the same four bytes of every word. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shuffle_pattern(uint32_t bytes)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shuffle_indices_in_words(uint32_t bytes)
 {
     const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
 
@@ -10092,7 +10122,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_look_up_grid(const uint16_t
 }
 
 /* Moves bit n of every word to bit 8, and bit n + 1 to bit 24: the ninth bits of two indices. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_ninth_bits(__m512i word, int n)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_place_ninth_bits(__m512i word, int n)
 {
     const __m512i low = _mm512_srl_epi32(word, _mm_cvtsi32_si128(n)), two = _mm512_slli_epi32(low, 23);
 
@@ -10115,15 +10145,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_point_indices(int type, con
 
     if (type == SPECDEC__TYPE_IQ2_S || type == SPECDEC__TYPE_IQ3_S)
         above = _mm512_maskz_shuffle_epi8(UINT64_C(0x1111111111111111), specdec__avx512_load_bytes(tile + high),
-                                          specdec__avx512_shuffle_pattern((uint32_t)(g % 4)));
+                                          specdec__avx512_shuffle_indices_in_words((uint32_t)(g % 4)));
     for (i = 0; i < count; i++) {
         word = specdec__avx512_load_bytes(tile + at + (type == SPECDEC__TYPE_IQ2_XS ? i : i / 2) * 64);
-        index[i] = type == SPECDEC__TYPE_IQ2_XS
-                       ? _mm512_and_si512(word, _mm512_set1_epi32(0x01FF01FF))
-                       : _mm512_maskz_shuffle_epi8(UINT64_C(0x5555555555555555), word,
-                                                   specdec__avx512_shuffle_pattern(i % 2 ? 0x03030202 : 0x01010000));
+        index[i] = type == SPECDEC__TYPE_IQ2_XS ? _mm512_and_si512(word, _mm512_set1_epi32(0x01FF01FF))
+                                                : _mm512_maskz_shuffle_epi8(UINT64_C(0x5555555555555555), word,
+                                                                            specdec__avx512_shuffle_indices_in_words(
+                                                                                i % 2 ? 0x03030202 : 0x01010000));
         if (type == SPECDEC__TYPE_IQ3_S)
-            index[i] = _mm512_or_si512(index[i], specdec__avx512_ninth_bits(above, 2 * i));
+            index[i] = _mm512_or_si512(index[i], specdec__avx512_place_ninth_bits(above, 2 * i));
         if (type == SPECDEC__TYPE_IQ2_S) { /* IQ2_S has two high bits for an index */
             word = _mm512_srl_epi32(above, _mm_cvtsi32_si128(4 * i));
             word = _mm512_or_si512(_mm512_slli_epi32(word, 8), _mm512_slli_epi32(word, 22));
@@ -10161,18 +10191,20 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_codes_of_points(int twos
                                                                         __m512i signs, int i)
 {
     const __m512i words = points[twos ? i / 4 : i / 2], bits = _mm512_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
-    const __m512i low = specdec__avx512_and(words, 15), high = specdec__avx512_and(_mm512_srli_epi16(words, 4), 15);
+    const __m512i low = specdec__avx512_mask_bytes(words, 15),
+                  high = specdec__avx512_mask_bytes(_mm512_srli_epi16(words, 4), 15);
     const int second = twos ? i / 2 % 2 : i % 2;
     __m512i index = second ? _mm512_mask_mov_epi16(_mm512_srli_epi32(low, 16), 0xAAAAAAAA, high)
                            : _mm512_mask_mov_epi16(low, 0xAAAAAAAA, _mm512_slli_epi32(high, 16));
     __mmask64 minus;
 
-    index = _mm512_shuffle_epi8(index,
-                                specdec__avx512_shuffle_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
+    index = _mm512_shuffle_epi8(index, specdec__avx512_shuffle_indices_in_words(!twos   ? 0x03010200
+                                                                                : i % 2 ? 0x03030101
+                                                                                        : 0x02020000));
     index = twos ? _mm512_and_si512(index, _mm512_set1_epi32(0x0C030C03)) : index;
     index = _mm512_shuffle_epi8(table, index);
     minus = _mm512_test_epi8_mask(
-        _mm512_shuffle_epi8(signs, specdec__avx512_shuffle_pattern((uint32_t)(i / 2) * 0x01010101u)), bits);
+        _mm512_shuffle_epi8(signs, specdec__avx512_shuffle_indices_in_words((uint32_t)(i / 2) * 0x01010101u)), bits);
     return _mm512_mask_sub_epi8(index, minus, _mm512_setzero_si512(), index);
 }
 
@@ -10190,10 +10222,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_group_codes(int twos,
         _mm512_storeu_si512(codes + i * 64, u[i]);
     }
     if (pairs == 1) {
-        _mm512_storeu_si512(pair[0], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
+        _mm512_storeu_si512(pair[0], specdec__avx512_make_pair_from_codes(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
     } else {
-        _mm512_storeu_si512(pair[0], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
-        _mm512_storeu_si512(pair[1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
+        _mm512_storeu_si512(pair[0], specdec__avx512_make_pair_from_codes(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
+        _mm512_storeu_si512(pair[1], specdec__avx512_make_pair_from_codes(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
     }
 }
 
@@ -10201,7 +10233,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_group_codes(int twos,
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_grid_scales(uint32_t type, const unsigned char *tile,
                                                                         float (*scale)[SPECDEC__ROWS])
 {
-    const specdec__x86_grid_scales from = specdec__x86_grid_scales_of(type, tile);
+    const specdec__x86_grid_scales from = specdec__x86_grid_scale_layout(type, tile);
     const __m512 factor = _mm512_set1_ps(from.factor), d = specdec__avx512_from_f16(tile);
     __m512i n;
     int g;
@@ -10219,9 +10251,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_points(uint32_t numb
                                                                    const unsigned char *tile, int blocks,
                                                                    specdec__panel *panel)
 {
-    const __m512i table =
-        _mm512_broadcast_i32x4(_mm_xor_si128(specdec__avx2_grid_magnitudes(number), _mm_set1_epi8((char)-128)));
-    const int twos = specdec__avx2_has_two_bit_points(number), pairs = 32 / specdec__x86_granule((int)number);
+    const __m512i table = _mm512_broadcast_i32x4(
+        _mm_xor_si128(specdec__avx2_load_magnitude_table(number), _mm_set1_epi8((char)-128)));
+    const int twos = specdec__avx2_has_two_bit_points(number), pairs = 32 / specdec__x86_values_per_scale((int)number);
     __m512i points[4], signs;
     int g;
 
@@ -10260,7 +10292,7 @@ SPECDEC__AVX512 static void specdec__avx512_unpack_by_decoder(const specdec__qua
     __m512i u[8];
     int b, i;
 
-    specdec__unpack_codes(type, tile, blocks, panel);
+    specdec__unpack_tile_by_decoder(type, tile, blocks, panel);
     for (b = 0; b < blocks; b++) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++) {
@@ -10268,10 +10300,13 @@ SPECDEC__AVX512 static void specdec__avx512_unpack_by_decoder(const specdec__qua
             _mm512_storeu_si512(panel->u.codes + b * 512 + i * 64, u[i]);
         }
         if (type->granule == 32) {
-            _mm512_storeu_si512(panel->pair[b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
+            _mm512_storeu_si512(panel->pair[b],
+                                specdec__avx512_make_pair_from_codes(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
         } else {
-            _mm512_storeu_si512(panel->pair[2 * b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
-            _mm512_storeu_si512(panel->pair[2 * b + 1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
+            _mm512_storeu_si512(panel->pair[2 * b],
+                                specdec__avx512_make_pair_from_codes(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
+            _mm512_storeu_si512(panel->pair[2 * b + 1],
+                                specdec__avx512_make_pair_from_codes(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
         }
     }
 }
@@ -10308,8 +10343,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_transpose_rows(const unsign
 }
 
 /* Transposes as specdec__avx512_transpose_rows does; a function that is not inlined. */
-SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_transpose_rows_called(const unsigned char *from,
-                                                                                    size_t step, void *words)
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_transpose_rows_not_inlined(const unsigned char *from,
+                                                                                         size_t step, void *words)
 {
     specdec__avx512_transpose_rows(from, step, words);
 }
@@ -10338,13 +10373,13 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_transpose_bits(int unit,
 }
 
 /* Returns the words that begin 16 bits behind words[0], of each row. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_words_from_middle(const __m512i *words)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_words_shifted_by_16_bits(const __m512i *words)
 {
     return _mm512_rol_epi32(_mm512_mask_blend_epi16(0x55555555u, words[0], words[1]), 16);
 }
 
 /* Stores the lower 16 bits of the words of 16 rows. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_halves(__m512i words, unsigned char *to)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_16_bits(__m512i words, unsigned char *to)
 {
     _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(words));
 }
@@ -10361,11 +10396,11 @@ SPECDEC__AVX512 static void specdec__avx512_interleave_two_blocks(const unsigned
     specdec__avx512_transpose_rows(from, step, words);
     specdec__avx512_transpose_rows(from + 16, step, words + 4);
     specdec__avx512_transpose_rows(from + 20, step, words + 5);
-    specdec__avx512_store_low_halves(words[0], to);
-    specdec__avx512_store_low_halves(_mm512_srli_epi32(words[4], 16), to + 288);
+    specdec__avx512_store_low_16_bits(words[0], to);
+    specdec__avx512_store_low_16_bits(_mm512_srli_epi32(words[4], 16), to + 288);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        _mm512_storeu_si512(to + 32 + i * 64, specdec__avx512_words_from_middle(words + i));
+        _mm512_storeu_si512(to + 32 + i * 64, specdec__avx512_words_shifted_by_16_bits(words + i));
         _mm512_storeu_si512(to + 320 + i * 64, words[5 + i]);
     }
 }
@@ -10378,13 +10413,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_units(int unit, const
     __m512i x;
 
     for (words += at / 4; size >= 4; size -= 4, words++, to += 64) {
-        x = odd ? specdec__avx512_words_from_middle(words) : *words;
+        x = odd ? specdec__avx512_words_shifted_by_16_bits(words) : *words;
         _mm512_storeu_si512(to, unit <= 2   ? specdec__avx512_split_words(unit, x)
                                 : unit == 4 ? x
                                             : specdec__avx512_transpose_bits(unit, x));
     }
     if (size) /* half a word */
-        specdec__avx512_store_low_halves(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
+        specdec__avx512_store_low_16_bits(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
 }
 
 /* Interleaves a field of 16 rows with AVX-512: see specdec__quant_interleave_field. */
@@ -10402,8 +10437,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, 
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
         specdec__quant_prefetch(from + i, step, left);
-        specdec__avx512_transpose_rows_called(from + i - back, step,
-                                              unit == 4 && left == 16 ? (void *)to : (void *)words);
+        specdec__avx512_transpose_rows_not_inlined(from + i - back, step,
+                                                   unit == 4 && left == 16 ? (void *)to : (void *)words);
         if (unit != 4 || left < 16)
             specdec__avx512_store_units(unit, words, back, left, to);
     }
@@ -10470,8 +10505,9 @@ typedef struct specdec__avx512_column_run {
 /* The runs of a column, and the scales, dots and minimums of 16 rows: (run, row, granule). */
 typedef struct specdec__avx512_rows_memory {
     specdec__avx512_column_run runs[SPECDEC__AVX512_ROW_RUNS]; /* the runs of the column */
-    float scale[SPECDEC__AVX512_ROW_RUNS][16][16], dot[SPECDEC__AVX512_ROW_RUNS][16][16]; /* (run, row, granule) */
-    float minimum[SPECDEC__AVX512_ROW_RUNS_M][16][16]; /* (run, row, granule) */
+    float scale[SPECDEC__AVX512_ROW_RUNS][16][16]; /* (run, row, granule) scale of weights * scale of the column */
+    float dot[SPECDEC__AVX512_ROW_RUNS][16][16];   /* (run, row, granule) sums of products of codes */
+    float minimum[SPECDEC__AVX512_ROW_RUNS_M][16][16]; /* (run, row, granule) minimums of the weights */
 } specdec__avx512_rows_memory;
 SPECDEC__STATIC_ASSERT(avx512_rows_memory_fits,
                        sizeof(specdec__avx512_rows_memory) <= 2 * SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4);
@@ -10481,8 +10517,8 @@ SPECDEC__STATIC_ASSERT(avx512_rows_memory_fits,
 SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_prepare_run(int type, const specdec__columns *x,
                                                                           int block, specdec__avx512_column_run *run)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule, twos = type == SPECDEC__TYPE_Q4_K;
-    const specdec__x86_columns from = specdec__x86_block_columns(x, (size_t)block, per);
+    const int granule = specdec__x86_values_per_scale(type), per = 32 / granule, twos = type == SPECDEC__TYPE_Q4_K;
+    const specdec__x86_columns from = specdec__x86_columns_of_block(x, (size_t)block, per);
     const int8_t *codes = (const int8_t *)from.codes;
     int g, i;
 
@@ -10509,7 +10545,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_four_blocks(const u
 }
 
 /* Loads the half floats at the beginning of 16 blocks of 18 or 34 bytes as floats. No other bytes are read. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_scales(const unsigned char *from, int bytes)
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_scales_of_16_blocks(const unsigned char *from, int bytes)
 {
     /* The half floats lie in different words of the vectors of 64 bytes, which can therefore be merged into one. */
     static const uint32_t wanted[2][9] = {
@@ -10565,14 +10601,13 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, cons
     const unsigned char *d;
 
     switch (type) {
-    case SPECDEC__TYPE_Q4_0: return specdec__avx512_load_scales(from, 18);
-    case SPECDEC__TYPE_Q8_0: return specdec__avx512_load_scales(from, 34);
+    case SPECDEC__TYPE_Q4_0: return specdec__avx512_load_scales_of_16_blocks(from, 18);
+    case SPECDEC__TYPE_Q8_0: return specdec__avx512_load_scales_of_16_blocks(from, 34);
     case SPECDEC__TYPE_Q4_K:
         specdec__avx512_unpack_row_factors_q4_k(from + 4, scales, minimums);
         specdec__avx512_unpack_row_factors_q4_k(from + sizeof(specdec__block_q4_k) + 4, scales + 1, minimums + 1);
-        _mm512_storeu_ps(minimum,
-                         specdec__avx512_row_scales_q4_k(
-                             specdec__avx512_negative(specdec__avx512_row_half_floats_q4_k(from, 2)), minimums));
+        _mm512_storeu_ps(minimum, specdec__avx512_row_scales_q4_k(
+                                      specdec__avx512_negate(specdec__avx512_row_half_floats_q4_k(from, 2)), minimums));
         return specdec__avx512_row_scales_q4_k(specdec__avx512_row_half_floats_q4_k(from, 0), scales);
     default: /* Q6_K */
         d = from + offsetof(specdec__block_q6_k, d);
@@ -10597,8 +10632,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_row_codes(int type, 
         switch (type) {
         case SPECDEC__TYPE_Q4_0:
             x = specdec__avx512_load_four_blocks(from + (two * 2 + i) * 72 + 2, 18);
-            codes[i][0] = specdec__avx512_and(x, 15);
-            codes[i][1] = specdec__avx512_and(_mm512_srli_epi16(x, 4), 15);
+            codes[i][0] = specdec__avx512_mask_bytes(x, 15);
+            codes[i][1] = specdec__avx512_mask_bytes(_mm512_srli_epi16(x, 4), 15);
             break;
         case SPECDEC__TYPE_Q8_0:
             x = specdec__avx512_load_four_blocks(from + (two * 2 + i) * 136 + 2, 34);
@@ -10608,8 +10643,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_row_codes(int type, 
             break;
         case SPECDEC__TYPE_Q4_K: /* 16 bytes hold halves of two granules */
             x = specdec__avx512_load_four_blocks(from + two * 144 + 16 + i * 16, 32);
-            codes[0][i] = specdec__avx512_and(x, 15);
-            codes[1][i] = specdec__avx512_and(_mm512_srli_epi16(x, 4), 15);
+            codes[0][i] = specdec__avx512_mask_bytes(x, 15);
+            codes[1][i] = specdec__avx512_mask_bytes(_mm512_srli_epi16(x, 4), 15);
             break;
         default: /* Q6_K: i selects nibbles and two-bit fields */
             x = specdec__avx512_load_bytes(from + two * 64);
@@ -10618,7 +10653,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_row_codes(int type, 
                                   by);
             codes[i][0] = i ? specdec__avx512_select_bits(15, _mm512_srli_epi16(x, 4), y)
                             : specdec__avx512_select_bits(15, x, _mm512_slli_epi16(y, 4));
-            codes[i][0] = specdec__avx512_and(codes[i][0], 63);
+            codes[i][0] = specdec__avx512_mask_bytes(codes[i][0], 63);
             break;
         }
 }
@@ -10655,7 +10690,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_row_run(int type, 
                                                                       const specdec__avx512_column_run *x, float *dot,
                                                                       float *scale, float *minimum)
 {
-    const int halves = specdec__x86_granule(type) / 16, fits = specdec__x86_highest_code(type) * halves <= 255;
+    const int halves = specdec__x86_values_per_scale(type) / 16, fits = specdec__x86_highest_code(type) * halves <= 255;
     __m512i codes[2][2], sums[4], offsets;
     int v, i;
 
@@ -10682,8 +10717,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_row_run(int type, 
 
 /* Adds the contributions of a run of 16 rows to sums (16), granule after granule. totals (granule): scale * sum of
    (code + offset) of the column, for minimums; NULL: none. */
-SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const specdec__avx512_rows_memory *from, int run,
-                                                                      const float *totals, float *sums)
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run_to_sums(const specdec__avx512_rows_memory *from,
+                                                                              int run, const float *totals, float *sums)
 {
     __m512 sum = _mm512_loadu_ps(sums), scale[4], dot[4], minimum[4];
     int g, i;
@@ -10711,8 +10746,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_runs(int type, con
                                                                    size_t row_bytes,
                                                                    int runs, specdec__avx512_rows_memory *room)
 {
-    const size_t bytes =
-        (size_t)specdec__x86_granule(type) * (size_t)specdec__x86_block_bytes(type) / 2 / SPECDEC__ROWS;
+    const size_t bytes = (size_t)specdec__x86_values_per_scale(type) * (size_t)specdec__x86_block_bytes(type) / 2 /
+                         SPECDEC__ROWS;
     int row, i;
 
     for (row = 0; row < SPECDEC__ROWS; row++, from += row_bytes)
@@ -10736,7 +10771,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_file_rows_of_type(
                                                                                 const specdec__columns *x, void *room,
                                                                                 float *const *sums)
 {
-    const int minimums = specdec__x86_has_minimum(type), run = specdec__x86_granule(type) / 2; /* blocks of 32 */
+    const int minimums = specdec__x86_has_minimum(type),
+              run = specdec__x86_values_per_scale(type) / 2; /* blocks of 32 */
     const int most = minimums ? SPECDEC__AVX512_ROW_RUNS_M : SPECDEC__AVX512_ROW_RUNS;
     specdec__avx512_rows_memory *own = (specdec__avx512_rows_memory *)room;
     int block, runs, t, i;
@@ -10752,7 +10788,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_file_rows_of_type(
             if (!block)
                 memset(sums[t], 0, SPECDEC__ROWS * sizeof(float));
             for (i = 0; i < runs; i++)
-                specdec__avx512_add_run(own, i, minimums ? x->sum32 + block + i * run : NULL, sums[t]);
+                specdec__avx512_add_run_to_sums(own, i, minimums ? x->sum32 + block + i * run : NULL, sums[t]);
         }
     }
 }
@@ -10892,7 +10928,7 @@ SPECDEC__INLINE float32x4_t specdec__neon_min4(float32x4_t x, float32x4_t y)
 }
 
 /* Returns x * 2^n in each lane, where shifter is n + 1.5 * 2^23. */
-SPECDEC__INLINE float32x4_t specdec__neon_scale4(float32x4_t x, float32x4_t shifter)
+SPECDEC__INLINE float32x4_t specdec__neon_four_times_power_of_2(float32x4_t x, float32x4_t shifter)
 {
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(vreinterpretq_s32_f32(shifter), 23)));
 }
@@ -10921,8 +10957,8 @@ SPECDEC__NEON_LANES(max, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_E
 #define SPECDEC__NEON_EACH(part) specdec__neon_min4(x.part, y.part)
 SPECDEC__NEON_LANES(min, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_EACH)
 #undef SPECDEC__NEON_EACH
-#define SPECDEC__NEON_EACH(part) specdec__neon_scale4(x.part, shifter.part)
-SPECDEC__NEON_LANES(scale2, (specdec__neon_v x, specdec__neon_v shifter), SPECDEC__NEON_EACH)
+#define SPECDEC__NEON_EACH(part) specdec__neon_four_times_power_of_2(x.part, shifter.part)
+SPECDEC__NEON_LANES(times_power_of_2, (specdec__neon_v x, specdec__neon_v shifter), SPECDEC__NEON_EACH)
 #undef SPECDEC__NEON_EACH
 
 /* Functions for further operations of SPECDEC__LANE_OPERATIONS. */
@@ -10964,7 +11000,7 @@ SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
 }
 
 /* Returns the largest of 16 lanes. */
-SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
+SPECDEC__INLINE float specdec__neon_largest_lane(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
     float32x4_t four = specdec__neon_max4(specdec__neon_max4(x.a, x.c), specdec__neon_max4(x.b, x.d));
@@ -10977,9 +11013,9 @@ SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
 SPECDEC__HIGHEST4(neon, , 1)
 
 SPECDEC__INLINE int32_t specdec__neon_sum_codes(const int8_t *codes) { return vaddlvq_s8(vld1q_s8(codes)); }
-#define specdec__neon_noise specdec__scalar_noise
+#define specdec__neon_compute_noise_bits specdec__scalar_compute_noise_bits
 
-SPECDEC__INLINE int32_t specdec__neon_first_bits(specdec__neon_v x)
+SPECDEC__INLINE int32_t specdec__neon_bits_of_lane_0(specdec__neon_v x)
 {
     return vgetq_lane_s32(vreinterpretq_s32_f32(x.a), 0);
 }
@@ -11037,7 +11073,7 @@ SPECDEC__INLINE void specdec__neon_store_f16(void *at, specdec__neon_v x)
 #include SPECDEC__FILE
 
 /* Returns 16 signed bytes plus 128, as unsigned bytes. */
-SPECDEC__INLINE uint8x16_t specdec__neon_plus_128(const int8_t *values)
+SPECDEC__INLINE uint8x16_t specdec__neon_add_128_to_bytes(const int8_t *values)
 {
     return veorq_u8(vreinterpretq_u8_s8(vld1q_s8(values)), vdupq_n_u8(128));
 }
@@ -11052,7 +11088,7 @@ SPECDEC__INLINE uint32_t specdec__neon_value_sum_start(const uint8_t *codes)
 }
 
 /* Converts four times four integers to floats. */
-SPECDEC__INLINE specdec__neon_v specdec__neon_from_integers(const uint32x4_t *x)
+SPECDEC__INLINE specdec__neon_v specdec__neon_integers_to_floats(const uint32x4_t *x)
 {
     specdec__neon_v r;
 
@@ -11077,10 +11113,10 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
         for (i = 0; i < 4; i++)
             low[c][i] = high[c][i] = vdupq_n_u32(0);
     for (key = 0; key < keys; key += 4) {
-        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch_page_lines(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
-            const uint8x16_t value = specdec__neon_plus_128(values + key * SPECDEC__ROWS + i * 16);
+            const uint8x16_t value = specdec__neon_add_128_to_bytes(values + key * SPECDEC__ROWS + i * 16);
 
             SPECDEC__UNROLL
             for (c = 0; c < 2; c++) {
@@ -11098,7 +11134,7 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++)
             low[c][i] = vaddq_u32(vpaddq_u32(low[c][i], high[c][i]), start);
-        sums[c] = specdec__neon_from_integers(low[c]);
+        sums[c] = specdec__neon_integers_to_floats(low[c]);
     }
 }
 
@@ -11107,10 +11143,10 @@ SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
 /* Adds the products of a tile and four columns over the keys of a lane: 4 of 16. */
 #define SPECDEC__DOTPROD_ADD_VALUES(lane) \
     do { \
-        specdec__weigh_prefetch(next, (key + 4 * (lane)) * SPECDEC__ROWS); \
+        specdec__weigh_prefetch_page_lines(next, (key + 4 * (lane)) * SPECDEC__ROWS); \
         SPECDEC__UNROLL \
         for (i = 0; i < 4; i++) \
-            value[i] = specdec__neon_plus_128(values + (key + 4 * (lane)) * SPECDEC__ROWS + i * 16); \
+            value[i] = specdec__neon_add_128_to_bytes(values + (key + 4 * (lane)) * SPECDEC__ROWS + i * 16); \
         SPECDEC__UNROLL \
         for (c = 0; c < 4; c++) \
             SPECDEC__UNROLL \
@@ -11143,7 +11179,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *
     }
     SPECDEC__UNROLL
     for (c = 0; c < 4; c++)
-        sums[c] = specdec__neon_from_integers(acc[c]);
+        sums[c] = specdec__neon_integers_to_floats(acc[c]);
 }
 
 SPECDEC__WEIGH_CODES(dotprod, neon, SPECDEC__DOTPROD, 1, 4, SPECDEC__UNROLL)
@@ -11379,7 +11415,7 @@ SPECDEC__INLINE uint64_t specdec__neon_load_iq2_xs_word(const unsigned char *wor
 
 /* Returns the magnitudes of the eight values from 8 * p on of row `row` (of four). index: for IQ2_S from
    specdec__neon_unpack_indices_iq2_s; for other types bytes of a tile. */
-SPECDEC__INLINE uint64x1_t specdec__neon_magnitudes(int type, const unsigned char *index, int row, int p)
+SPECDEC__INLINE uint64x1_t specdec__neon_load_iq2_magnitudes(int type, const unsigned char *index, int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XXS)
         return vld1_u64(specdec__neon_iq2_xxs + (specdec__neon_load_integer(index + row * 4, 4) >> p * 8 & 255));
@@ -11423,8 +11459,8 @@ SPECDEC__INLINE void specdec__neon_load_iq2(int type, const unsigned char *tile,
         for (i = 0; i < 2; i++) {
             const uint64x2_t sign = vcombine_u64(specdec__neon_iq2_sign_masks(type, signs, i * 2, p),
                                                  specdec__neon_iq2_sign_masks(type, signs, i * 2 + 1, p));
-            const uint64x2_t magnitude = vcombine_u64(specdec__neon_magnitudes(type, index, i * 2, p),
-                                                      specdec__neon_magnitudes(type, index, i * 2 + 1, p));
+            const uint64x2_t magnitude = vcombine_u64(specdec__neon_load_iq2_magnitudes(type, index, i * 2, p),
+                                                      specdec__neon_load_iq2_magnitudes(type, index, i * 2 + 1, p));
 
             eight[i] = vreinterpretq_s32_u8(vsubq_u8(vreinterpretq_u8_u64(veorq_u64(magnitude, sign)),
                                                      vreinterpretq_u8_u64(sign)));
@@ -11454,7 +11490,7 @@ static const specdec__neon_grid specdec__neon_iq3_s =
     SPECDEC__NEON_IQ3({1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15});
 
 /* Stores eight 16-bit numbers as two integers: one move between registers for four numbers. */
-SPECDEC__INLINE void specdec__neon_store_indices(uint8x16_t eight, uint64_t *to)
+SPECDEC__INLINE void specdec__neon_store_eight_indices(uint8x16_t eight, uint64_t *to)
 {
     to[0] = vgetq_lane_u64(vreinterpretq_u64_u8(eight), 0);
     to[1] = vgetq_lane_u64(vreinterpretq_u64_u8(eight), 1);
@@ -11475,8 +11511,8 @@ SPECDEC__INLINE void specdec__neon_unpack_indices_iq3_s(const unsigned char *til
         uint8x16_t high = vqtbl1q_u8(vld1q_u8(top), which);
 
         high = vshrq_n_u8(vtstq_u8(high, vld1q_u8(specdec__neon_iq3_s.sign_bit[i])), 7);
-        specdec__neon_store_indices(vzip1q_u8(bytes, high), index + i * 4);
-        specdec__neon_store_indices(vzip2q_u8(bytes, high), index + i * 4 + 2);
+        specdec__neon_store_eight_indices(vzip1q_u8(bytes, high), index + i * 4);
+        specdec__neon_store_eight_indices(vzip2q_u8(bytes, high), index + i * 4 + 2);
     }
 }
 
@@ -11502,7 +11538,8 @@ SPECDEC__INLINE uint64_t specdec__neon_points_of_four_rows(int type, const unsig
 }
 
 /* Returns the points from which words 2 i and 2 i + 1 of four rows are unpacked: two points a row. */
-SPECDEC__INLINE uint8x16_t specdec__neon_point_pair(int type, const unsigned char *bytes, const uint64_t *index, int i)
+SPECDEC__INLINE uint8x16_t specdec__neon_load_point_pairs(int type, const unsigned char *bytes, const uint64_t *index,
+                                                          int i)
 {
     return vreinterpretq_u8_u64(
         vcombine_u64(vcreate_u64(specdec__neon_points_of_four_rows(type, bytes, index, i * 2)),
@@ -11515,7 +11552,7 @@ SPECDEC__INLINE const unsigned char *specdec__neon_point_indices_address(const u
     return tile + SPECDEC__TILE_AT(iq3_xxs, index) + g * 128 + row * 4;
 }
 
-/* Loads the pairs of points of the first group of the first four rows of a tile: see specdec__neon_point_pair. */
+/* Loads the pairs of points of the first group of the first four rows of a tile: see specdec__neon_load_point_pairs. */
 SPECDEC__INLINE void specdec__neon_load_first_points(int type, const unsigned char *tile, uint8x16_t *pairs)
 {
     uint64_t indices[8];
@@ -11525,7 +11562,7 @@ SPECDEC__INLINE void specdec__neon_load_first_points(int type, const unsigned ch
         specdec__neon_unpack_indices_iq3_s(tile, 0, 0, indices);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++)
-        pairs[i] = specdec__neon_point_pair(type, specdec__neon_point_indices_address(tile, 0, 0), indices, i);
+        pairs[i] = specdec__neon_load_point_pairs(type, specdec__neon_point_indices_address(tile, 0, 0), indices, i);
 }
 
 /* Returns bytes of eight signs from bytes of seven: the eighth sign makes the number of set bits even. */
@@ -11552,7 +11589,8 @@ SPECDEC__INLINE uint8x16_t specdec__neon_iq3_signs(int type, const unsigned char
 }
 
 /* Computes codes (value/4) = 32 values of four rows: group g of a tile of IQ3. pairs: its pairs of points (see
-   specdec__neon_point_pair); they become those of group then_g of the rows from `then` on, as their loads take long. */
+   specdec__neon_load_point_pairs); they become those of group then_g of the rows from `then` on, as their loads take
+   long. */
 SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile, int g, int row, int then_g,
                                             int then, uint8x16_t *pairs, int8x16_t *codes)
 {
@@ -11573,7 +11611,7 @@ SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile,
         low = vandq_u8(pairs[i], vdupq_n_u8(15));
         index[0] = vzip1q_u8(low, high);
         index[1] = vzip2q_u8(low, high);
-        pairs[i] = specdec__neon_point_pair(type, bytes, indices, i);
+        pairs[i] = specdec__neon_load_point_pairs(type, bytes, indices, i);
         from = vqtbl1q_u8(signs, vld1q_u8(grid->sign_byte_index[i]));
         SPECDEC__UNROLL
         for (k = 0; k < 2; k++) {
@@ -11645,12 +11683,12 @@ SPECDEC__NEON_POINTS(iq3_xxs, IQ3_XXS)
 SPECDEC__NEON_POINTS(iq3_s, IQ3_S)
 
 /* Unpacks a tile of any type by its decoder, then reorders the codes for a panel. */
-SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *type, const unsigned char *tile,
-                                                  int blocks, specdec__panel *panel)
+SPECDEC__INLINE void specdec__neon_unpack_by_decoder(const specdec__quant_type *type, const unsigned char *tile,
+                                                     int blocks, specdec__panel *panel)
 {
     int b, quad, i;
 
-    specdec__unpack_codes(type, tile, blocks, panel);
+    specdec__unpack_tile_by_decoder(type, tile, blocks, panel);
     SPECDEC__NEON_IS_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         int8x16_t q[4][8];
@@ -11893,34 +11931,34 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_iq4_xs(const unsigned char *tile,
 }
 
 /* Returns the number of groups of 32 values in a block of a type of few bits. */
-SPECDEC__INLINE int specdec__neon_part_count(int type)
+SPECDEC__INLINE int specdec__neon_groups_per_file_block(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 ? 4 : type == SPECDEC__TYPE_Q2_0 ? 2 : type == SPECDEC__TYPE_TQ2_0 ? 8 : 1;
 }
 
 /* Returns the address of the block in the file's sense that holds block b of 32 values, of a type of few bits. */
-SPECDEC__INLINE const unsigned char *specdec__neon_block_of(int type, const unsigned char *tile, int b)
+SPECDEC__INLINE const unsigned char *specdec__neon_find_file_block(int type, const unsigned char *tile, int b)
 {
     const size_t bytes = type == SPECDEC__TYPE_Q1_0    ? SPECDEC__TILE_BYTES(q1_0)
                          : type == SPECDEC__TYPE_Q2_0  ? SPECDEC__TILE_BYTES(q2_0)
                          : type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_BYTES(tq2_0)
                                                        : SPECDEC__TILE_BYTES(mxfp4);
 
-    return tile + (size_t)(b / specdec__neon_part_count(type)) * bytes;
+    return tile + (size_t)(b / specdec__neon_groups_per_file_block(type)) * bytes;
 }
 
-/* Unpacks 32 values of the four rows from row `row` on into q: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own:
-   from specdec__neon_block_of; part: which 32 values of it. */
-SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigned char *own, int part, int row,
+/* Unpacks 32 values of the four rows from row `row` on into q: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4.
+   file_block: from specdec__neon_find_file_block; group: which 32 values of it. */
+SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigned char *file_block, int group, int row,
                                                          int8x16_t q[8])
 {
     const uint8x16_t mask = vdupq_n_u8(type == SPECDEC__TYPE_Q1_0 ? 2 : 3);
-    const unsigned char *at = own + row * 4;
+    const unsigned char *at = file_block + row * 4;
     int i;
 
-    at += type == SPECDEC__TYPE_Q1_0    ? (int)SPECDEC__TILE_AT(q1_0, bits) + part * 64
-          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, two_bits) + part * 128
-          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, two_bits) + part / 4 * 512
+    at += type == SPECDEC__TYPE_Q1_0    ? (int)SPECDEC__TILE_AT(q1_0, bits) + group * 64
+          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, two_bits) + group * 128
+          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, two_bits) + group / 4 * 512
                                         : (int)SPECDEC__TILE_AT(mxfp4, nibbles);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
@@ -11930,7 +11968,7 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigne
                                                        : i % 4;
         const int right = type == SPECDEC__TYPE_Q1_0    ? i - 1
                           : type == SPECDEC__TYPE_Q2_0  ? i % 4 * 2
-                          : type == SPECDEC__TYPE_TQ2_0 ? part % 4 * 2
+                          : type == SPECDEC__TYPE_TQ2_0 ? group % 4 * 2
                                                         : i / 4 * 4;
         const uint8x16_t packed = vld1q_u8(at + line * 64);
 
@@ -11942,17 +11980,17 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigne
     }
 }
 
-/* Returns the scales of the four rows from row `row` on. Of MXFP4: see specdec__quant_half_of_e8m0. */
-SPECDEC__INLINE float32x4_t specdec__neon_load_few_bits_scales(int type, const unsigned char *own, int row)
+/* Returns the scales of the four rows from row `row` on. Of MXFP4: see specdec__quant_e8m0_divided_by_2. */
+SPECDEC__INLINE float32x4_t specdec__neon_load_few_bits_scales(int type, const unsigned char *file_block, int row)
 {
     if (type == SPECDEC__TYPE_MXFP4) {
-        const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(specdec__load_u32(own + row)));
+        const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(specdec__load_u32(file_block + row)));
         const int32x4_t e = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes)))), one = vdupq_n_s32(1);
         const int32x4_t small = vshlq_s32(vdupq_n_s32(0x00200000), vminq_s32(e, one));
 
         return vreinterpretq_f32_s32(vmaxq_s32(vshlq_n_s32(vsubq_s32(e, one), 23), small));
     }
-    return specdec__neon_load_f16x4(own + row * 2 +
+    return specdec__neon_load_f16x4(file_block + row * 2 +
                                     (type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_AT(tq2_0, d) : 0));
 }
 
@@ -11965,12 +12003,12 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char
 
     SPECDEC__NEON_IS_WIDE(panel) = 0;
     for (b = 0; b < blocks; b++) {
-        const unsigned char *own = specdec__neon_block_of(type, tile, b);
+        const unsigned char *own = specdec__neon_find_file_block(type, tile, b);
 
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
 
-            specdec__neon_unpack_few_bits_codes(type, own, b % specdec__neon_part_count(type), quad * 4, q);
+            specdec__neon_unpack_few_bits_codes(type, own, b % specdec__neon_groups_per_file_block(type), quad * 4, q);
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++)
                 q[i] = vsubq_s8(q[i], bias);
@@ -12008,7 +12046,7 @@ SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, con
     SPECDEC__NEON_UNPACK(type_name, \
         const specdec__neon_field_offsets parts = SPECDEC__NEON_FIELD_OFFSETS(type_name, minimum, high); \
         specdec__neon_unpack_nibbles(parts, tile, blocks, panel, offset, values))
-SPECDEC__NEON_UNPACK(any, specdec__neon_unpack_generic(type, tile, blocks, panel))
+SPECDEC__NEON_UNPACK(any, specdec__neon_unpack_by_decoder(type, tile, blocks, panel))
 SPECDEC__NEON_UNPACK(iq2_xxs, specdec__neon_points_iq2_xxs(tile, panel))
 SPECDEC__NEON_UNPACK(iq2_xs, specdec__neon_points_iq2_xs(tile, panel))
 SPECDEC__NEON_UNPACK(iq2_s, specdec__neon_points_iq2_s(tile, panel))
@@ -12056,7 +12094,7 @@ enum {
 #define SPECDEC__DOTPROD_PANEL(number) (UINT64_C(1) << SPECDEC__DOTPROD_PANEL_##number)
 
 /* Returns the number of values of a type that share a scale. */
-SPECDEC__INLINE int specdec__dotprod_granule(int type)
+SPECDEC__INLINE int specdec__dotprod_values_per_scale(int type)
 {
     const uint64_t panels = SPECDEC__DOTPROD_PANEL(16) | SPECDEC__DOTPROD_PANEL(16M);
     const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_16);
@@ -12065,7 +12103,7 @@ SPECDEC__INLINE int specdec__dotprod_granule(int type)
 }
 
 /* Returns whether a type has the scales and minimums of Q4_K. */
-SPECDEC__INLINE int specdec__dotprod_is_like_q4_k(int type)
+SPECDEC__INLINE int specdec__dotprod_has_q4_k_scales(int type)
 {
     return type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K;
 }
@@ -12082,20 +12120,20 @@ SPECDEC__INLINE int specdec__dotprod_has_minimum(int type)
 /* Returns whether minimums are loaded without their sign, and subtracted. */
 SPECDEC__INLINE int specdec__dotprod_subtracts_minimum(int type)
 {
-    return specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K;
+    return specdec__dotprod_has_q4_k_scales(type) || type == SPECDEC__TYPE_Q2_K;
 }
 
 /* Returns by how many columns a type is multiplied at once without a panel, at most. */
-SPECDEC__INLINE int specdec__dotprod_max_columns(int type)
+SPECDEC__INLINE int specdec__dotprod_max_columns_without_panel(int type)
 {
     const int is_32 = type == SPECDEC__TYPE_Q4_0 || type == SPECDEC__TYPE_Q8_0 || type == SPECDEC__TYPE_Q4_K;
 
-    return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_granule(type) == 16 ? 4 : 2;
+    return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_values_per_scale(type) == 16 ? 4 : 2;
 }
 
 /* Returns whether a row's sums of codes, one a granule, are stored as floats, which hold any such sum of this type.
    Else each sum is stored in parts, in four bytes. */
-SPECDEC__INLINE int specdec__dotprod_has_wide_offsets(int type)
+SPECDEC__INLINE int specdec__dotprod_has_float_code_sums(int type)
 {
     const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_WIDE);
 
@@ -12127,7 +12165,7 @@ SPECDEC__INLINE int specdec__dotprod_bias(int type)
 /* Returns by how much the sums of a granule's codes, which offsets are multiplied by, are too large: those of Q4_0 and
    Q3_K are sums of unsigned codes; eight codes of five bits make a byte, from which 128 is subtracted to make it
    signed. */
-SPECDEC__INLINE int specdec__dotprod_sum_surplus(int type)
+SPECDEC__INLINE int specdec__dotprod_surplus_of_code_sum(int type)
 {
     return specdec__dotprod_has_two_bit_codes(type)                         ? 32
            : type == SPECDEC__TYPE_Q4_0                               ? 32 * 8
@@ -12138,7 +12176,7 @@ SPECDEC__INLINE int specdec__dotprod_sum_surplus(int type)
 
 /* Returns whether a granule has two sums of codes. Those of Q6_K are then signed bytes, without subtracting 128: for
    one column without a panel, one more dot product costs less. */
-SPECDEC__INLINE int specdec__dotprod_has_half_sums(int type, int packed, int columns)
+SPECDEC__INLINE int specdec__dotprod_has_two_sums_per_granule(int type, int packed, int columns)
 {
     return type == SPECDEC__TYPE_Q6_K && packed && columns == 1;
 }
@@ -12153,16 +12191,16 @@ SPECDEC__INLINE size_t specdec__dotprod_block_bytes(int type)
 }
 /* Returns in how many ways blocks of 32 values of a type are unpacked: block b in way b modulo this number, each with
    its own code. */
-SPECDEC__INLINE int specdec__dotprod_way_count(int type)
+SPECDEC__INLINE int specdec__dotprod_count_unpack_ways(int type)
 {
-    return specdec__dotprod_is_like_q4_k(type) ? 2
+    return specdec__dotprod_has_q4_k_scales(type)                                                   ? 2
            : type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_Q6_K ? 4
                                                                                                     : 1;
 }
 
 /* Returns the offset of d of 16 rows in a tile whose scales are d times small integers; dmin follows it, if there are
    minimums. */
-SPECDEC__INLINE size_t specdec__dotprod_scale_offset(int type)
+SPECDEC__INLINE size_t specdec__dotprod_offset_of_d(int type)
 {
     return type == SPECDEC__TYPE_Q2_K   ? SPECDEC__TILE_AT(q2_k, d)
            : type == SPECDEC__TYPE_Q3_K ? SPECDEC__TILE_AT(q3_k, d)
@@ -12173,10 +12211,10 @@ SPECDEC__INLINE size_t specdec__dotprod_scale_offset(int type)
    half floats. */
 SPECDEC__INLINE int specdec__dotprod_factor_bias(int type)
 {
-    return type == SPECDEC__TYPE_Q6_K                                              ? 128
-           : type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_IQ4_XS            ? 32
-           : specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K ? 0
-                                                                                   : -1;
+    return type == SPECDEC__TYPE_Q6_K                                             ? 128
+           : type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_IQ4_XS           ? 32
+           : specdec__dotprod_has_q4_k_scales(type) || type == SPECDEC__TYPE_Q2_K ? 0
+                                                                                  : -1;
 }
 #endif /* aarch64 */
 
@@ -12200,19 +12238,20 @@ typedef struct specdec__dotprod_input {
 
 /* Prepares block b of column c of `columns` columns for dot products: its codes, scale and offset in
    specdec__dotprod_input. */
-SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const specdec__columns *x, size_t at,
-                                                  int columns, int b, int c, specdec__dotprod_input *to)
+SPECDEC__INLINE void specdec__dotprod_prepare_column_block(int type, int packed, const specdec__columns *x, size_t at,
+                                                           int columns, int b, int c, specdec__dotprod_input *to)
 {
-    const int per = 32 / specdec__dotprod_granule(type), bias = specdec__dotprod_bias(type);
-    const int surplus = specdec__dotprod_has_half_sums(type, packed, columns) ? 16 * bias
-                                                                          : specdec__dotprod_sum_surplus(type);
+    const int per = 32 / specdec__dotprod_values_per_scale(type), bias = specdec__dotprod_bias(type);
+    const int surplus = specdec__dotprod_has_two_sums_per_granule(type, packed, columns)
+                            ? 16 * bias
+                            : specdec__dotprod_surplus_of_code_sum(type);
     const int32_t *pairs = per == 1 ? x->pair32 + at : x->pair16 + at * 2, offset = (int16_t)(*pairs & 0xFFFF);
     const float *totals = per == 1 ? x->sum32 + at : x->sum16 + at * 2;
     int32_t excess;
     int g;
 
     memcpy(&to->scale[b][c], x->scale + at, 4); /* stored as an integer, which costs less */
-    if (specdec__dotprod_has_wide_offsets(type))
+    if (specdec__dotprod_has_float_code_sums(type))
         to->offset[b][c] = (int32_t)specdec__bits_from_float((float)offset);
     else
         to->offset[b][c] = (int32_t)((uint32_t)(offset & 0xFF) * 0x01010101u);
@@ -12227,16 +12266,16 @@ SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const sp
 }
 
 /* Prepares block b of four columns for dot products: scales and offsets in specdec__dotprod_input. */
-SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__columns *x, size_t at, int b,
-                                                   specdec__dotprod_input *to)
+SPECDEC__INLINE void specdec__dotprod_prepare_four_columns(int type, const specdec__columns *x, size_t at, int b,
+                                                           specdec__dotprod_input *to)
 {
     static const uint8_t bytes[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
-    const int per = 32 / specdec__dotprod_granule(type), bias = specdec__dotprod_bias(type);
+    const int per = 32 / specdec__dotprod_values_per_scale(type), bias = specdec__dotprod_bias(type);
     const int32x4_t pair = vld1q_s32(x->pair32 + at), offset = vshrq_n_s32(vshlq_n_s32(pair, 16), 16);
     const int32x4_t start = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS);
 
     vst1q_f32(to->scale[b], vld1q_f32(x->scale + at));
-    if (specdec__dotprod_has_wide_offsets(type))
+    if (specdec__dotprod_has_float_code_sums(type))
         vst1q_s32(to->offset[b], vreinterpretq_s32_f32(vcvtq_f32_s32(offset)));
     else
         vst1q_s32(to->offset[b], vreinterpretq_s32_s8(vqtbl1q_s8(vreinterpretq_s8_s32(pair), vld1q_u8(bytes))));
@@ -12251,7 +12290,7 @@ SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__colu
         float32x4x2_t totals = vld2q_f32(x->sum16 + at * 2);
 
         if (bias) {
-            const int32x4_t more = specdec__dotprod_sum_surplus(type) ? vshlq_n_s32(offset, 4) : vdupq_n_s32(0);
+            const int32x4_t more = specdec__dotprod_surplus_of_code_sum(type) ? vshlq_n_s32(offset, 4) : vdupq_n_s32(0);
 
             halves.val[0] = vsraq_n_s32(more, halves.val[0], 16);
             halves.val[1] = vsraq_n_s32(more, halves.val[1], 16);
@@ -12267,8 +12306,8 @@ SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__colu
 
 /* Prepares `blocks` blocks of columns from `at` on. count: number of columns; it is columns, or 3 where columns is
    4. */
-SPECDEC__INLINE void specdec__dotprod_prepare(int type, int packed, const specdec__columns *x, size_t at, int columns,
-                                              int count, int blocks, specdec__dotprod_input *to)
+SPECDEC__INLINE void specdec__dotprod_prepare_columns(int type, int packed, const specdec__columns *x, size_t at,
+                                                      int columns, int count, int blocks, specdec__dotprod_input *to)
 {
     int b, c;
 
@@ -12279,19 +12318,19 @@ SPECDEC__INLINE void specdec__dotprod_prepare(int type, int packed, const specde
         vst1q_s32(to->start[c], vdupq_n_s32(SPECDEC__DOTPROD_START_BITS));
     for (b = 0; b < blocks; b++, at += (size_t)x->n)
         if (count == 4) {
-            specdec__dotprod_prepare_four(type, x, at, b, to);
+            specdec__dotprod_prepare_four_columns(type, x, at, b, to);
         } else {
             SPECDEC__UNROLL
             for (c = 0; c < columns; c++)
-                specdec__dotprod_prepare_one(type, packed, x, at + (size_t)specdec__min_int(c, count - 1), columns, b,
-                                             c, to);
+                specdec__dotprod_prepare_column_block(type, packed, x, at + (size_t)specdec__min_int(c, count - 1),
+                                                      columns, b, c, to);
         }
 }
 
 /* 32 values of four rows, unpacked: codes (value/4) and, for each granule, sums of codes, scales, and minimums without
    their sign. */
 typedef struct specdec__dotprod_rows {
-    int8x16_t codes[8], sums[2], second_sums[2]; /* second_sums: see specdec__dotprod_has_half_sums */
+    int8x16_t codes[8], sums[2], second_sums[2]; /* second_sums: see specdec__dotprod_has_two_sums_per_granule */
     float32x4_t pair[2], scale[2], minimum[2];   /* (granule): sums of codes as floats, scales, minimums */
 } specdec__dotprod_rows;
 
@@ -12309,7 +12348,7 @@ typedef struct specdec__dotprod_run {
    second byte of its lane, no row's index in the other bytes. */
 typedef struct specdec__dotprod_quad {
     int row;                                  /* the first of the four rows */
-    float32x4_t d, dmin;                      /* factors of their scales and minimums */
+    float32x4_t d, dmin;                      /* floats that the rows' integer factors are multiplied by */
     uint8x16_t row_index, shared_two_bits[8]; /* shared_two_bits: for Q6_K and one column, two_bits that two blocks
                                                  share */
 } specdec__dotprod_quad;
@@ -12402,7 +12441,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_iq2(int type, const 
                                                                 const specdec__dotprod_quad *quad,
                                                                 specdec__dotprod_rows *rows)
 {
-    const int per = 32 / specdec__dotprod_granule(type), words = 8 / per;
+    const int per = 32 / specdec__dotprod_values_per_scale(type), words = 8 / per;
     const int8x16_t ones = vdupq_n_s8(1);
     int g, i;
 
@@ -12582,7 +12621,7 @@ SPECDEC__INLINE void specdec__dotprod_load_q6_k(const specdec__dotprod_run *run,
     }
     SPECDEC__UNROLL
     for (i = 0; i < 2; i++) {
-        if (specdec__dotprod_has_half_sums(SPECDEC__TYPE_Q6_K, 1, columns)) {
+        if (specdec__dotprod_has_two_sums_per_granule(SPECDEC__TYPE_Q6_K, 1, columns)) {
             rows->sums[i] = vaddq_s8(rows->codes[i * 4], rows->codes[i * 4 + 1]);
             rows->second_sums[i] = vaddq_s8(rows->codes[i * 4 + 2], rows->codes[i * 4 + 3]);
         } else {
@@ -12597,8 +12636,8 @@ SPECDEC__INLINE void specdec__dotprod_load_q6_k(const specdec__dotprod_run *run,
 SPECDEC__INLINE void specdec__dotprod_load_few_bits(int type, const specdec__dotprod_run *run, int b, int row,
                                                     specdec__dotprod_rows *rows)
 {
-    const unsigned char *own = specdec__neon_block_of(type, run->tile, b);
-    const int part = b % specdec__neon_part_count(type);
+    const unsigned char *own = specdec__neon_find_file_block(type, run->tile, b);
+    const int part = b % specdec__neon_groups_per_file_block(type);
     uint8x16_t ones;
 
     specdec__neon_unpack_few_bits_codes(type, own, part, row, rows->codes);
@@ -12615,7 +12654,7 @@ SPECDEC__INLINE void specdec__dotprod_load_few_bits(int type, const specdec__dot
 SPECDEC__INLINE void specdec__dotprod_load_panel(int type, const specdec__dotprod_run *run, int b, int row,
                                                  specdec__dotprod_rows *rows)
 {
-    const int per = 32 / specdec__dotprod_granule(type);
+    const int per = 32 / specdec__dotprod_values_per_scale(type);
     const specdec__panel *panel = run->panel;
     const int8_t *codes = panel->u.codes + b * 512;
     int i;
@@ -12631,7 +12670,7 @@ SPECDEC__INLINE void specdec__dotprod_load_panel(int type, const specdec__dotpro
 
         if (type == SPECDEC__TYPE_Q8_0)
             rows->pair[i] = vreinterpretq_f32_s32(vld1q_s32(pair));
-        else if (specdec__dotprod_has_wide_offsets(type))
+        else if (specdec__dotprod_has_float_code_sums(type))
             rows->pair[i] = vcvtq_f32_s32(vld1q_s32(pair));
         else
             rows->sums[i] = vreinterpretq_s8_s32(vld1q_s32(pair));
@@ -12641,8 +12680,8 @@ SPECDEC__INLINE void specdec__dotprod_load_panel(int type, const specdec__dotpro
     }
 }
 
-/* Unpacks four rows of block b of a tile, or loads them from a panel. way: b modulo specdec__dotprod_way_count, a
-   constant. */
+/* Unpacks four rows of block b of a tile, or loads them from a panel. way: b modulo specdec__dotprod_count_unpack_ways,
+   a constant. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_block(int type, int packed, const specdec__dotprod_run *run,
                                                                   int b, int way, int columns,
                                                                   specdec__dotprod_quad *quad,
@@ -12667,7 +12706,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_block(int type, int 
         specdec__dotprod_load_q6_k(run, b, way, columns, quad, rows);
     else if (specdec__dotprod_has_few_bit_codes(type))
         specdec__dotprod_load_few_bits(type, run, b, row, rows);
-    else if (specdec__dotprod_is_like_q4_k(type))
+    else if (specdec__dotprod_has_q4_k_scales(type))
         specdec__dotprod_load_q4_q5_k(type, run, b, way, columns, quad, rows);
     else
         specdec__dotprod_load_nibbles(type, tile, row, rows);
@@ -12689,7 +12728,7 @@ SPECDEC__INLINE void specdec__dotprod_unpack_factors(int type, specdec__dotprod_
 {
     int i;
 
-    for (i = 0; i < 4 && specdec__dotprod_is_like_q4_k(type); i++) {
+    for (i = 0; i < 4 && specdec__dotprod_has_q4_k_scales(type); i++) {
         specdec__neon_factor_pairs factors = specdec__neon_unpack_factors_q4_q5_k(
             run->tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
 
@@ -12713,7 +12752,7 @@ SPECDEC__INLINE void specdec__dotprod_load_scales(int type, specdec__dotprod_run
     static const uint32_t which[SPECDEC__ROWS] = {
         0xFFFF00FF, 0xFFFF01FF, 0xFFFF02FF, 0xFFFF03FF, 0xFFFF04FF, 0xFFFF05FF, 0xFFFF06FF, 0xFFFF07FF,
         0xFFFF08FF, 0xFFFF09FF, 0xFFFF0AFF, 0xFFFF0BFF, 0xFFFF0CFF, 0xFFFF0DFF, 0xFFFF0EFF, 0xFFFF0FFF};
-    const unsigned char *d = run->tile + specdec__dotprod_scale_offset(type) + row * 2;
+    const unsigned char *d = run->tile + specdec__dotprod_offset_of_d(type) + row * 2;
     const int raised = specdec__dotprod_factor_bias(type);
 
     quad->row = row;
@@ -12733,7 +12772,7 @@ SPECDEC__INLINE void specdec__dotprod_load_scales(int type, specdec__dotprod_run
 }
 
 /* Returns the element-wise larger of two times 8 half floats: twice their bits without the sign, as integers. */
-SPECDEC__INLINE uint16x8_t specdec__dotprod_largest_halves(const unsigned char *d)
+SPECDEC__INLINE uint16x8_t specdec__dotprod_larger_half_floats(const unsigned char *d)
 {
     const uint16x8_t low = vreinterpretq_u16_u8(vld1q_u8(d)), high = vreinterpretq_u16_u8(vld1q_u8(d + 16));
 
@@ -12744,14 +12783,14 @@ SPECDEC__INLINE uint16x8_t specdec__dotprod_largest_halves(const unsigned char *
    */
 SPECDEC__INLINE int specdec__dotprod_has_infinite_scale(int type, const unsigned char *tile)
 {
-    const unsigned char *d = tile + specdec__dotprod_scale_offset(type);
+    const unsigned char *d = tile + specdec__dotprod_offset_of_d(type);
     uint16x8_t most;
 
     if (specdec__dotprod_factor_bias(type) < 0)
         return 0;
-    most = specdec__dotprod_largest_halves(d);
+    most = specdec__dotprod_larger_half_floats(d);
     if (specdec__dotprod_has_minimum(type))
-        most = vmaxq_u16(most, specdec__dotprod_largest_halves(d + 32));
+        most = vmaxq_u16(most, specdec__dotprod_larger_half_floats(d + 32));
     return vmaxvq_u16(most) >= 0xF800;
 }
 
@@ -12767,8 +12806,8 @@ SPECDEC__INLINE void specdec__dotprod_add_granule(int type, int columns, const s
                                                   const specdec__dotprod_input *x, int b, float32x4_t scales,
                                                   const int32x4_t *dot, float32x4_t *acc)
 {
-    const int k = b * (32 / specdec__dotprod_granule(type)) + g;
-    const int has_excess = specdec__dotprod_bias(type) || specdec__dotprod_sum_surplus(type);
+    const int k = b * (32 / specdec__dotprod_values_per_scale(type)) + g;
+    const int has_excess = specdec__dotprod_bias(type) || specdec__dotprod_surplus_of_code_sum(type);
     const float32x4_t one = vdupq_n_f32(1), start = vdupq_n_f32(SPECDEC__DOTPROD_START);
     const float32x4_t excess = vld1q_f32(x->excess[k]), totals = vld1q_f32(x->total[k]);
     const float32x4_t offsets = vreinterpretq_f32_s32(vld1q_s32(x->offset[b]));
@@ -12778,7 +12817,7 @@ SPECDEC__INLINE void specdec__dotprod_add_granule(int type, int columns, const s
     for (c = 0; c < columns; c++) {
         float32x4_t sum = vreinterpretq_f32_s32(dot[c]);
 
-        if (specdec__dotprod_has_wide_offsets(type))
+        if (specdec__dotprod_has_float_code_sums(type))
             sum = vfmaq_n_f32(sum, rows->pair[g], offsets[c]);
         sum = has_excess ? vfmsq_n_f32(sum, one, excess[c]) : vsubq_f32(sum, start);
         acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(rows->scale[g], scales[c]), sum);
@@ -12794,7 +12833,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, 
                                                                       const specdec__dotprod_input *x,
                                                                       const int8_t *codes, int b, float32x4_t *acc)
 {
-    const int per = 32 / specdec__dotprod_granule(type), words = 8 / per;
+    const int per = 32 / specdec__dotprod_values_per_scale(type), words = 8 / per;
     float32x4_t scales = vld1q_f32(x->scale[b]);
     const int8x16_t bytes = vreinterpretq_s8_s32(vld1q_s32(x->offset[b]));
     int g, c, h;
@@ -12833,9 +12872,9 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, 
         }
         if (packed)
             SPECDEC__NEON_COMPILER_BARRIER;
-        if (!specdec__dotprod_has_wide_offsets(type)) {
+        if (!specdec__dotprod_has_float_code_sums(type)) {
             SPECDEC__SDOT(dot[0], rows->sums[g], bytes, 0);
-            if (specdec__dotprod_has_half_sums(type, packed, columns))
+            if (specdec__dotprod_has_two_sums_per_granule(type, packed, columns))
                 SPECDEC__SDOT(dot[0], rows->second_sums[g], bytes, 0);
             if (columns > 1)
                 SPECDEC__SDOT(dot[1], rows->sums[g], bytes, 1);
@@ -12850,7 +12889,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, 
 
 /* Prefetches a quarter of a block; it is called for every four rows of a block. Types of which whole lines of 64 bytes
    are the largest part prefetch only those. */
-SPECDEC__INLINE void specdec__dotprod_prefetch(int type, const unsigned char **ahead)
+SPECDEC__INLINE void specdec__dotprod_prefetch_quarter_block(int type, const unsigned char **ahead)
 {
     const int share = (int)specdec__dotprod_block_bytes(type) / 4, most = share % 64 <= 8;
     int i;
@@ -12862,7 +12901,7 @@ SPECDEC__INLINE void specdec__dotprod_prefetch(int type, const unsigned char **a
 }
 
 /* Prefetches the rest of up to 8 blocks for four rows: 8 bytes for each block. */
-SPECDEC__INLINE void specdec__dotprod_prefetch_rest(int type, const unsigned char **ahead)
+SPECDEC__INLINE void specdec__dotprod_prefetch_rest_of_blocks(int type, const unsigned char **ahead)
 {
     if (specdec__dotprod_block_bytes(type) / 4 % 64 <= 8) {
         __builtin_prefetch(*ahead, 0, 3);
@@ -12925,7 +12964,7 @@ specdec__dotprod_multiply_granule_q6_k(const specdec__dotprod_run *run, int b, i
     const unsigned char *tile = run->tile + quad->row * 4;
     const unsigned char *nibbles = tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way) * 256;
     const unsigned char *two_bits = tile + SPECDEC__TILE_AT(q6_k, two_bits) + (b - way) * 128;
-    const int halved = specdec__dotprod_has_half_sums(SPECDEC__TYPE_Q6_K, 1, columns);
+    const int halved = specdec__dotprod_has_two_sums_per_granule(SPECDEC__TYPE_Q6_K, 1, columns);
     const int8x16_t half = vaddq_s8(w[0], w[1]), other = vaddq_s8(w[2], w[3]);
     const int8x16_t sum = halved ? half : veorq_s8(vaddq_s8(half, other), vdupq_n_s8(-128));
     const int8x16_t bytes = vreinterpretq_s8_s32(vld1q_s32(x->offset[b]));
@@ -12979,7 +13018,7 @@ specdec__dotprod_multiply_four_blocks_q6_k(const specdec__dotprod_run *run, int 
         quad->shared_two_bits[i] = vdupq_n_u8(0); /* never read, but gcc warns if loops are not unrolled */
     SPECDEC__UNROLL
     for (way = 0; way < 4; way++, codes += x->stride) {
-        specdec__dotprod_prefetch(SPECDEC__TYPE_Q6_K, ahead);
+        specdec__dotprod_prefetch_quarter_block(SPECDEC__TYPE_Q6_K, ahead);
         specdec__dotprod_multiply_granule_q6_k(run, b + way, way, 0, columns, quad, x, codes, w, next, acc);
         specdec__dotprod_multiply_granule_q6_k(run, b + way, way, 1, columns, quad, x, codes, next, w, acc);
     }
@@ -12991,7 +13030,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, in
                                                                     const unsigned char *ahead,
                                                                     const specdec__dotprod_input *x, float *sums)
 {
-    const int ways = packed ? specdec__dotprod_way_count(type) : 1;
+    const int ways = packed ? specdec__dotprod_count_unpack_ways(type) : 1;
     int row, b, c, way;
 
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
@@ -13002,7 +13041,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, in
 
         specdec__dotprod_load_scales(packed ? type : SPECDEC__TYPE_COUNT, run, row, &quad);
         if (packed)
-            specdec__dotprod_prefetch_rest(type, &ahead);
+            specdec__dotprod_prefetch_rest_of_blocks(type, &ahead);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             acc[c] = vld1q_f32(c == 3 ? last : sums + c * SPECDEC__ROWS + row);
@@ -13017,7 +13056,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, in
                 specdec__dotprod_rows rows;
 
                 if (packed)
-                    specdec__dotprod_prefetch(type, &ahead);
+                    specdec__dotprod_prefetch_quarter_block(type, &ahead);
                 specdec__dotprod_load_block(type, packed, run, b + way, way, columns, &quad, &rows);
                 SPECDEC__NEON_COMPILER_BARRIER;
                 specdec__dotprod_multiply_block(type, packed, columns, &rows, x, codes, b + way, acc);
@@ -13033,7 +13072,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, in
 SPECDEC__INLINE void specdec__dotprod_store_panel(int type, const specdec__dotprod_rows *rows, int block, int row,
                                                   specdec__panel *panel)
 {
-    const int per = 32 / specdec__dotprod_granule(type), kept = type == SPECDEC__TYPE_Q8_0 ? 0 : 8;
+    const int per = 32 / specdec__dotprod_values_per_scale(type), kept = type == SPECDEC__TYPE_Q8_0 ? 0 : 8;
     int i;
 
     SPECDEC__UNROLL
@@ -13072,7 +13111,7 @@ SPECDEC__INLINE void specdec__i8mm_store_panel(int type, const specdec__dotprod_
     for (i = 0; i < 8; i += 2)
         specdec__i8mm_store_words_alternately(panel->u.codes + block * 512 + i * 64 + row * 8, rows->codes[i],
                                               rows->codes[i + 1]);
-    if (specdec__dotprod_has_wide_offsets(type))
+    if (specdec__dotprod_has_float_code_sums(type))
         vst1q_s32(panel->pair[block] + row, vreinterpretq_s32_f32(rows->pair[0]));
     else
         specdec__i8mm_store_words_alternately((int8_t *)panel->pair[block * 2] + row * 8, rows->sums[0], rows->sums[0]);
@@ -13088,13 +13127,13 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, int zipp
                                                               int blocks, const unsigned char *ahead,
                                                               specdec__panel *panel)
 {
-    const int ways = specdec__dotprod_way_count(type), together = ways == 2 ? 2 : 1;
+    const int ways = specdec__dotprod_count_unpack_ways(type), together = ways == 2 ? 2 : 1;
     specdec__dotprod_quad quad;
     int row, b, way, i;
 
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
         specdec__dotprod_load_scales(type, run, row, &quad);
-        specdec__dotprod_prefetch_rest(type, &ahead);
+        specdec__dotprod_prefetch_rest_of_blocks(type, &ahead);
         for (b = 0; b < blocks; b += ways)
             SPECDEC__UNROLL
             for (way = 0; way < ways; way += together) {
@@ -13102,7 +13141,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, int zipp
 
                 SPECDEC__UNROLL
                 for (i = 0; i < together; i++) {
-                    specdec__dotprod_prefetch(type, &ahead);
+                    specdec__dotprod_prefetch_quarter_block(type, &ahead);
                     specdec__dotprod_load_block(type, 1, run, b + way + i, way + i, 0, &quad, rows + i);
                 }
                 SPECDEC__NEON_COMPILER_BARRIER;
@@ -13125,7 +13164,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_columns(int type
     specdec__dotprod_input ready;
     int t;
 
-    specdec__dotprod_prepare(type, packed, x, at + (size_t)column, columns, count, blocks, &ready);
+    specdec__dotprod_prepare_columns(type, packed, x, at + (size_t)column, columns, count, blocks, &ready);
     for (t = 0; t < tiles; t++)
         specdec__dotprod_multiply_run(type, packed, columns, &runs[t], blocks, ahead ? ahead[t] : NULL, &ready,
                                       sums[t] + column * SPECDEC__ROWS);
@@ -13138,7 +13177,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_by_column_groups
                                                                                  const specdec__columns *x, size_t at,
                                                                                  int count, float *const *sums)
 {
-    const int many = specdec__dotprod_max_columns(type) == 4;
+    const int many = specdec__dotprod_max_columns_without_panel(type) == 4;
     int c;
 
     for (c = 0; many && count - c >= (packed ? 3 : 4); c += 4)
@@ -13260,7 +13299,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type,
         }
         if (wild)
             plain_panels(most, runs, run, ahead, panels, x, at, count, sums);
-        else if (count <= specdec__dotprod_max_columns(type))
+        else if (count <= specdec__dotprod_max_columns_without_panel(type))
             specdec__dotprod_multiply_by_column_groups(type, 1, most, runs, run, ahead, x, at, count, sums);
         else
             typed_panels(most, runs, run, ahead, panels, x, at, count, sums);
@@ -13296,12 +13335,12 @@ SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_MULTIPLY)
 typedef struct specdec__i8mm_input {
     int8_t codes[8][2][64];                /* (block, pair, value/8, 2 columns, 8) */
     float scale[8][2][4], excess[8][2][4]; /* (block, pair, 2 columns twice): see specdec__dotprod_input */
-    float offset[8][2][4];                 /* the same; for types that are not wide, as bytes */
+    float offset[8][2][4];                 /* (block, pair, 2 columns twice) as floats or, if not wide, as bytes */
 } specdec__i8mm_input;
 
-/* The corrections of a type's sums: see specdec__dotprod_bias and specdec__dotprod_sum_surplus. */
+/* The corrections of a type's sums: see specdec__dotprod_bias and specdec__dotprod_surplus_of_code_sum. */
 typedef struct specdec__i8mm_kind {
-    int bias, surplus; /* specdec__dotprod_bias and specdec__dotprod_sum_surplus of the type */
+    int bias, surplus; /* specdec__dotprod_bias and specdec__dotprod_surplus_of_code_sum of the type */
 } specdec__i8mm_kind;
 
 /* Returns the numbers of columns pair and pair + 1 of four columns, each twice. */
@@ -13313,8 +13352,9 @@ SPECDEC__INLINE float32x4_t specdec__i8mm_duplicate_two_columns(float32x4_t four
 }
 
 /* Prepares block b of 4, 2 or 1 columns from `at` on for matrix products: see specdec__i8mm_input. */
-SPECDEC__INLINE void specdec__i8mm_prepare(const specdec__i8mm_kind *kind, int wide, const specdec__columns *x,
-                                           size_t at, int columns, int b, specdec__i8mm_input *to)
+SPECDEC__INLINE void specdec__i8mm_prepare_column_block(const specdec__i8mm_kind *kind, int wide,
+                                                        const specdec__columns *x, size_t at, int columns, int b,
+                                                        specdec__i8mm_input *to)
 {
     static const uint8_t bytes[2][16] = {{0, 0, 0, 0, 255, 255, 255, 255, 4, 4, 4, 4, 255, 255, 255, 255},
                                          {8, 8, 8, 8, 255, 255, 255, 255, 12, 12, 12, 12, 255, 255, 255, 255}};
@@ -13487,11 +13527,11 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_by_column_groups(const
             const size_t k = at + (size_t)b * (size_t)x->n;
 
             if (columns == 4)
-                specdec__i8mm_prepare(kind, wide, x, k, 4, b, &ready);
+                specdec__i8mm_prepare_column_block(kind, wide, x, k, 4, b, &ready);
             else if (columns == 2)
-                specdec__i8mm_prepare(kind, wide, x, k, 2, b, &ready);
+                specdec__i8mm_prepare_column_block(kind, wide, x, k, 2, b, &ready);
             else
-                specdec__i8mm_prepare(kind, wide, x, k, 1, b, &ready);
+                specdec__i8mm_prepare_column_block(kind, wide, x, k, 1, b, &ready);
         }
         for (t = 0; t < tiles; t++) {
             float *to = sums[t] + c * SPECDEC__ROWS;
@@ -13532,14 +13572,14 @@ SPECDEC__INLINE void specdec__i8mm_multiply(int type, specdec__multiply_function
                                             int blocks, specdec__panel *panels, const specdec__columns *x, int block,
                                             int column, int count, float *const *sums)
 {
-    const specdec__i8mm_kind kind = {specdec__dotprod_bias(type), specdec__dotprod_sum_surplus(type)};
+    const specdec__i8mm_kind kind = {specdec__dotprod_bias(type), specdec__dotprod_surplus_of_code_sum(type)};
     const size_t span = specdec__dotprod_block_bytes(type), end = (size_t)blocks * span;
     const int most = tiles->tile[1] ? 2 : 1;
     specdec__tiles part = *tiles;
     specdec__dotprod_run one;
     int from, run, wild, t;
 
-    if (count <= specdec__dotprod_max_columns(type)) {
+    if (count <= specdec__dotprod_max_columns_without_panel(type)) {
         by_dots(tiles, blocks, panels, x, block, column, count, sums);
         return;
     }
@@ -13629,7 +13669,7 @@ SPECDEC__INLINE void specdec__neon_add_granule(int type, const specdec__panel *p
                                                int wide,
                                                const int32_t *start, const specdec__dotprod_input *x, float32x4_t *acc)
 {
-    const int granule = specdec__dotprod_granule(type), per = 32 / granule;
+    const int granule = specdec__dotprod_values_per_scale(type), per = 32 / granule;
     const int8_t *codes = x->codes + (size_t)(k / per) * x->stride + k % per * granule;
     const float32x4_t scale = vld1q_f32(panel->scale[k] + row);
     const float32x4_t pair = vcvtq_f32_s32(vld1q_s32(panel->pair[k] + row));
@@ -13664,11 +13704,11 @@ SPECDEC__INLINE void specdec__neon_multiply_columns(int type, const specdec__pan
                                                     size_t at, int columns, int wide, float *sums)
 {
     const int32_t bits = SPECDEC__DOTPROD_START_BITS, start[8] = {bits, 0, bits, 0, bits, 0, bits, 0};
-    const int granules = blocks * (32 / specdec__dotprod_granule(type)), quads = columns == 1 ? 4 : 1;
+    const int granules = blocks * (32 / specdec__dotprod_values_per_scale(type)), quads = columns == 1 ? 4 : 1;
     specdec__dotprod_input ready;
     int row, k, c, i;
 
-    specdec__dotprod_prepare(type, 0, x, at, columns, columns, blocks, &ready);
+    specdec__dotprod_prepare_columns(type, 0, x, at, columns, columns, blocks, &ready);
     for (row = 0; row < SPECDEC__ROWS; row += 4 * quads) {
         float32x4_t acc[4][4];
 
@@ -13734,7 +13774,7 @@ static void specdec__neon_dot_32(const specdec__panel *panel, int blocks, const 
    start (block, column, 4 times): the bits of a float at which sums of unsigned codes times these begin. */
 typedef struct specdec__neon_input {
     int8_t codes[8][4][64];          /* codes of the columns */
-    int32_t start[8][4][4];          /* where sums of products begin */
+    int32_t start[8][4][4];          /* (block, column, row) the numbers that sums of products begin with */
     float scale[8][4], offset[8][4]; /* (block, column): x = scale * (code + offset) */
     float total[8][4];               /* (block, column): scale * sum of (code + offset) */
 } specdec__neon_input;
@@ -13752,10 +13792,10 @@ typedef struct specdec__neon_scales {
 
 /* Prepares columns from `at` on. The codes of Q4_0 are 8 too large; so are the products' sums by 8 times the sum of a
    column's 32 codes, and the factors of offsets by 32 * 8. */
-SPECDEC__INLINE void specdec__neon_prepare(int type, const specdec__columns *x, size_t at, int columns, int blocks,
-                                           specdec__neon_input *to)
+SPECDEC__INLINE void specdec__neon_prepare_columns(int type, const specdec__columns *x, size_t at, int columns,
+                                                   int blocks, specdec__neon_input *to)
 {
-    const int bias = specdec__dotprod_bias(type), surplus = specdec__dotprod_sum_surplus(type);
+    const int bias = specdec__dotprod_bias(type), surplus = specdec__dotprod_surplus_of_code_sum(type);
     int b, c, i;
 
     for (b = 0; b < blocks; b++, at += (size_t)x->n)
@@ -13813,8 +13853,8 @@ SPECDEC__INLINE void specdec__neon_load_codes(int type, const unsigned char *nib
 
 /* Unpacks rows `row` to `row` + 3 of block b. tile: for Q4_K, 512 bytes further on for each two blocks. scales, way
    (the lowest bit of b): for Q4_K. */
-SPECDEC__INLINE void specdec__neon_load_rows(int type, const unsigned char *tile, int b, int way, int row,
-                                             const specdec__neon_scales *scales, specdec__neon_rows *rows)
+SPECDEC__INLINE void specdec__neon_unpack_four_rows(int type, const unsigned char *tile, int b, int way, int row,
+                                                    const specdec__neon_scales *scales, specdec__neon_rows *rows)
 {
     const size_t at = type == SPECDEC__TYPE_Q4_0   ? SPECDEC__TILE_AT(q4_0, nibbles)
                       : type == SPECDEC__TYPE_Q4_1 ? SPECDEC__TILE_AT(q4_1, nibbles)
@@ -13903,7 +13943,7 @@ SPECDEC__INLINE void specdec__neon_multiply_tile(int type, const unsigned char *
                 for (i = 0; i < quads; i++) {
                     specdec__neon_rows rows;
 
-                    specdec__neon_load_rows(type, from, b + way, way, row + i * 4, scales, &rows);
+                    specdec__neon_unpack_four_rows(type, from, b + way, way, row + i * 4, scales, &rows);
                     specdec__neon_multiply_rows(type, &rows, x, b + way, columns, acc[i]);
                     SPECDEC__NEON_RELOAD(from); /* four rows at a time, for which there are enough registers */
                 }
@@ -13925,7 +13965,7 @@ SPECDEC__INLINE void specdec__neon_multiply_tiles(int type, const unsigned char 
     specdec__neon_input ready;
     int t;
 
-    specdec__neon_prepare(type, x, at + (size_t)c, columns, blocks, &ready);
+    specdec__neon_prepare_columns(type, x, at + (size_t)c, columns, blocks, &ready);
     for (t = 0; t < 2 && tile[t]; t++)
         specdec__neon_multiply_tile(type, tile[t], blocks, &ready, scales + t, columns, sums[t] + c * SPECDEC__ROWS);
 }
@@ -14007,15 +14047,15 @@ typedef float specdec__neon32_v;
 #define specdec__neon32_div specdec__scalar_div
 #define specdec__neon32_max specdec__scalar_max
 #define specdec__neon32_min specdec__scalar_min
-#define specdec__neon32_scale2 specdec__scalar_scale2
+#define specdec__neon32_times_power_of_2 specdec__scalar_times_power_of_2
 #define specdec__neon32_sum specdec__scalar_sum
-#define specdec__neon32_highest specdec__scalar_highest
-#define specdec__neon32_highest4 specdec__scalar_highest4
+#define specdec__neon32_largest_lane specdec__scalar_largest_lane
+#define specdec__neon32_largest_lanes_of_four specdec__scalar_largest_lanes_of_four
 #define specdec__neon32_weigh_codes specdec__scalar_weigh_codes
-#define specdec__neon32_first_bits specdec__scalar_first_bits
+#define specdec__neon32_bits_of_lane_0 specdec__scalar_bits_of_lane_0
 #define specdec__neon32_store_low_bytes specdec__scalar_store_low_bytes
 #define specdec__neon32_sum_codes specdec__scalar_sum_codes
-#define specdec__neon32_noise specdec__scalar_noise
+#define specdec__neon32_compute_noise_bits specdec__scalar_compute_noise_bits
 #define specdec__neon32_load_f16 specdec__scalar_load_f16
 #define specdec__neon32_load_bf16 specdec__scalar_load_bf16
 #define specdec__neon32_store_f16 specdec__scalar_store_f16
@@ -14077,7 +14117,7 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
 }
 
 /* Computes panel->pair of granule k of a panel: the sums of its codes, by row. */
-SPECDEC__INLINE void specdec__neon32_sum_granule(specdec__panel *panel, int k, int granule)
+SPECDEC__INLINE void specdec__neon32_sum_codes_of_granule(specdec__panel *panel, int k, int granule)
 {
     const int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
     int row, i;
@@ -14092,7 +14132,7 @@ SPECDEC__INLINE void specdec__neon32_sum_granule(specdec__panel *panel, int k, i
     }
 }
 
-#define SPECDEC__LINE_SUM_GRANULE specdec__neon32_sum_granule
+#define SPECDEC__LINE_SUM_GRANULE specdec__neon32_sum_codes_of_granule
 
 /* Returns the exact sums of a granule of four rows times a column. The sums of 8 products (wide: of 2) of a row fit
    into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
@@ -14129,7 +14169,8 @@ SPECDEC__INLINE int32x4_t specdec__neon32_granule_products(const int8_t *weights
    its sums of 2^-126; scales and minimums of weights are multiples of 2^-27 (see specdec__line_store_scales); so
    products and all their sums, rounded or not, are multiples of 2^-126. Bits are compared without the sign, less 1, as
    0 is allowed. */
-SPECDEC__INLINE int specdec__neon32_is_normal(const specdec__columns *x, size_t at, int blocks, const float *sums)
+SPECDEC__INLINE int specdec__neon32_gives_no_subnormals(const specdec__columns *x, size_t at, int blocks,
+                                                        const float *sums)
 {
     const uint32x4_t one = vdupq_n_u32(1);
     uint32x4_t least = vdupq_n_u32(0xFFFFFFFFu);
@@ -14187,7 +14228,7 @@ SPECDEC__INLINE void specdec__neon32_dot_column(const specdec__panel *panel, int
     { \
         size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
         for (; count; count--, column++, at++, sums += SPECDEC__ROWS) \
-            if (specdec__neon32_is_normal(x, at, blocks, sums)) \
+            if (specdec__neon32_gives_no_subnormals(x, at, blocks, sums)) \
                 specdec__neon32_dot_column(panel, blocks, x, at, sums, granule, has_minimum, wide); \
             else \
                 specdec__scalar_dot_##plain(panel, blocks, x, block, column, 1, sums); \
@@ -14249,7 +14290,7 @@ SPECDEC__INLINE specdec__rvv_v specdec__rvv_min(specdec__rvv_v x, specdec__rvv_v
 {
     return specdec__rvv_select((specdec__rvv_bits)(x < y), x, y);
 }
-SPECDEC__INLINE specdec__rvv_v specdec__rvv_scale2(specdec__rvv_v x, specdec__rvv_v shifter)
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_times_power_of_2(specdec__rvv_v x, specdec__rvv_v shifter)
 {
     return (specdec__rvv_v)((specdec__rvv_bits)x + ((specdec__rvv_bits)shifter << 23));
 }
@@ -14260,16 +14301,16 @@ SPECDEC__INLINE float specdec__rvv_sum(const specdec__rvv_v *parts)
     specdec__rvv_store(lanes, *parts);
     return specdec__scalar_sum(lanes);
 }
-SPECDEC__INLINE float specdec__rvv_highest(const specdec__rvv_v *parts)
+SPECDEC__INLINE float specdec__rvv_largest_lane(const specdec__rvv_v *parts)
 {
     float lanes[16];
 
     specdec__rvv_store(lanes, *parts);
-    return specdec__scalar_highest(lanes);
+    return specdec__scalar_largest_lane(lanes);
 }
 SPECDEC__HIGHEST4(rvv, , 1)
 #define specdec__rvv_weigh_codes specdec__scalar_weigh_codes
-SPECDEC__INLINE int32_t specdec__rvv_first_bits(specdec__rvv_v x) { return (int32_t)((specdec__rvv_bits)x)[0]; }
+SPECDEC__INLINE int32_t specdec__rvv_bits_of_lane_0(specdec__rvv_v x) { return (int32_t)((specdec__rvv_bits)x)[0]; }
 SPECDEC__INLINE void specdec__rvv_store_low_bytes(int8_t *at, specdec__rvv_v x)
 {
     const specdec__rvv_bytes low = __builtin_convertvector((specdec__rvv_bits)x, specdec__rvv_bytes);
@@ -14277,7 +14318,7 @@ SPECDEC__INLINE void specdec__rvv_store_low_bytes(int8_t *at, specdec__rvv_v x)
     memcpy(at, &low, sizeof low);
 }
 #define specdec__rvv_sum_codes specdec__scalar_sum_codes
-#define specdec__rvv_noise specdec__scalar_noise
+#define specdec__rvv_compute_noise_bits specdec__scalar_compute_noise_bits
 
 /* Converts half floats to floats: their bits, as those of a float, are 2^112 times too small, except for infinities and
    NaNs. */
@@ -14349,7 +14390,7 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
 
 /* Computes panel->pair of granule k of a panel: the sums of its codes, by row. Codes of a panel are (value, row) here.
    */
-SPECDEC__INLINE void specdec__rvv_sum_granule(specdec__panel *panel, int k, int granule)
+SPECDEC__INLINE void specdec__rvv_sum_codes_of_granule(specdec__panel *panel, int k, int granule)
 {
     int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
     vint16m2_t sum = __riscv_vmv_v_x_i16m2(0, 16);
@@ -14369,7 +14410,7 @@ SPECDEC__INLINE void specdec__rvv_sum_granule(specdec__panel *panel, int k, int 
     }
     __riscv_vse32_v_i32m4(panel->pair[k], __riscv_vwcvt_x_x_v_i32m4(sum, 16), 16);
 }
-#define SPECDEC__LINE_SUM_GRANULE specdec__rvv_sum_granule
+#define SPECDEC__LINE_SUM_GRANULE specdec__rvv_sum_codes_of_granule
 
 /* Adds a panel times one column to sums (16). The sums of 8 products (wide: of 2) of a row fit into 16 bits: 8 * 32 *
    127, 2 * 128 * 127. */
@@ -14441,8 +14482,8 @@ enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__
 
 /* Bits of a type's codes: where they begin in a tile, their mask, and by how much they are shifted in a code. */
 typedef struct specdec__line_bits {
-    uint16_t at;
-    uint8_t mask, shift;
+    uint16_t at;         /* byte of a tile where they begin */
+    uint8_t mask, shift; /* mask of the bits in a byte; by how much they are shifted to the left in a code */
 } specdec__line_bits;
 
 /* What codes are: numbers, or indices of specdec__quant_iq4_values. */
@@ -14539,7 +14580,7 @@ SPECDEC__INLINE specdec__line_run specdec__line_find_run(const specdec__line_cod
 }
 
 /* Returns a vector with the same number in every byte. */
-SPECDEC__INLINE specdec__line_vector specdec__line_fill(int number)
+SPECDEC__INLINE specdec__line_vector specdec__line_repeat_byte(int number)
 {
     specdec__line_vector v = {0};
 
@@ -14559,15 +14600,16 @@ SPECDEC__INLINE specdec__line_vector specdec__line_load(const void *at)
 SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, const specdec__line_run *run,
                                               int has_high, int8_t *codes)
 {
-    const specdec__line_vector mask = specdec__line_fill(from->low.mask), offset = specdec__line_fill(from->offset);
-    const specdec__line_vector high_mask = specdec__line_fill(from->high.mask);
-    const specdec__line_vector up = specdec__line_fill(from->high.shift);
-    const specdec__line_vector shift = specdec__line_fill(run->shift);
+    const specdec__line_vector mask = specdec__line_repeat_byte(from->low.mask),
+                               offset = specdec__line_repeat_byte(from->offset);
+    const specdec__line_vector high_mask = specdec__line_repeat_byte(from->high.mask);
+    const specdec__line_vector up = specdec__line_repeat_byte(from->high.shift);
+    const specdec__line_vector shift = specdec__line_repeat_byte(run->shift);
     int i, j;
 
     for (i = 0; i < 4; i++) {
         const unsigned char *low = run->low + i * 64, *high = run->high + i * run->high_step;
-        const specdec__line_vector turn = specdec__line_fill(run->high_shift + i * run->high_turn);
+        const specdec__line_vector turn = specdec__line_repeat_byte(run->high_shift + i * run->high_turn);
 
         SPECDEC__UNROLL
         for (j = 0; j < 64; j += (int)sizeof mask) {
@@ -14775,8 +14817,8 @@ static void specdec__line_unpack_scales(const specdec__quant_type *type, const s
 
 /* Unpacks blocks * 32 values of 16 rows of any type, and prefetches the bytes SPECDEC__LINE_PREFETCH_BYTES ahead. */
 #define SPECDEC__LINE_PREFETCH_BYTES 4096 /* distance in bytes at which weights are prefetched */
-static void specdec__line_unpack(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                 specdec__panel *panel)
+static void specdec__line_unpack_tile(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                      specdec__panel *panel)
 {
     const specdec__line_codes *from = specdec__line_types;
     const int per = type->granule == 16 ? 2 : 1, whole = type->block == 32 ? 1 : 8;
@@ -14786,7 +14828,7 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
     while (from->type != type->number && from->type != SPECDEC__TYPE_COUNT)
         from++;
     if (from->type == SPECDEC__TYPE_COUNT) {
-        specdec__unpack_codes(type, tile, blocks, panel);
+        specdec__unpack_tile_by_decoder(type, tile, blocks, panel);
         for (b = 0; b < blocks * per; b++)
             SPECDEC__LINE_SUM_GRANULE(panel, b, type->granule);
         return;
@@ -14822,42 +14864,42 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
  * ================================================================================================================== */
 
 #ifdef SPECDEC_NO_SSE41
-#define SPECDEC__WITH_SSE41 0
+#define SPECDEC__WITH_SSE41 0 /* 1: the build has kernels for SSE4.1 */
 #else
 #define SPECDEC__WITH_SSE41 1
 #endif
 #ifdef SPECDEC_NO_AVX2
-#define SPECDEC__WITH_AVX2 0
+#define SPECDEC__WITH_AVX2 0 /* 1: the build has kernels for AVX2 */
 #else
 #define SPECDEC__WITH_AVX2 1
 #endif
 #ifdef SPECDEC_NO_AVXVNNI
-#define SPECDEC__WITH_AVXVNNI 0
+#define SPECDEC__WITH_AVXVNNI 0 /* 1: the build has kernels for AVX-VNNI */
 #else
 #define SPECDEC__WITH_AVXVNNI 1
 #endif
 #ifdef SPECDEC_NO_AVX512
-#define SPECDEC__WITH_AVX512 0
+#define SPECDEC__WITH_AVX512 0 /* 1: the build has kernels for AVX-512 */
 #else
 #define SPECDEC__WITH_AVX512 1
 #endif
 #ifdef SPECDEC_NO_DOTPROD
-#define SPECDEC__WITH_DOTPROD 0
+#define SPECDEC__WITH_DOTPROD 0 /* 1: the build has kernels for the dot products of ARMv8.2 */
 #else
 #define SPECDEC__WITH_DOTPROD 1
 #endif
 #ifdef SPECDEC_NO_I8MM
-#define SPECDEC__WITH_I8MM 0
+#define SPECDEC__WITH_I8MM 0 /* 1: the build has kernels for the matrix products of ARMv8.6 */
 #else
 #define SPECDEC__WITH_I8MM 1
 #endif
 #ifdef SPECDEC_NO_NEON32
-#define SPECDEC__WITH_NEON32 0
+#define SPECDEC__WITH_NEON32 0 /* 1: the build has kernels for 32-bit NEON */
 #else
 #define SPECDEC__WITH_NEON32 1
 #endif
 #ifdef SPECDEC_NO_RVV
-#define SPECDEC__WITH_RVV 0
+#define SPECDEC__WITH_RVV 0 /* 1: the build has kernels for the vectors of RISC-V */
 #else
 #define SPECDEC__WITH_RVV 1
 #endif
@@ -14867,8 +14909,8 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
 /* 1 if this build has a type of a granule (16, 32), with or without minimums (M). */
 #define SPECDEC__GRANULE_ROW(number, name, block, bytes, granule, bits, minimum, ...) \
     || (SPECDEC__HAS(name) && (granule) == SPECDEC__GRANULE && (minimum) == SPECDEC__MINIMUM)
-#define SPECDEC__GRANULE 16
-#define SPECDEC__MINIMUM 0
+#define SPECDEC__GRANULE 16 /* the granule that SPECDEC__GRANULE_ROW looks for: 16 or 32 values */
+#define SPECDEC__MINIMUM 0 /* 0: SPECDEC__GRANULE_ROW looks for types without minimums, 1: with minimums */
 enum { SPECDEC__HAS_16 = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
 #undef SPECDEC__MINIMUM
 #define SPECDEC__MINIMUM 1
@@ -14881,7 +14923,7 @@ enum { SPECDEC__HAS_32M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
 
 SPECDEC__FOR_SIZE
 /* Enters an unpacker for all quantised types into a table. */
-static void specdec__kernels_add_unpacker(specdec__kernels *table, specdec__unpack_function *unpack)
+static void specdec__kernels_enter_unpacker(specdec__kernels *table, specdec__unpack_function *unpack)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
@@ -14890,9 +14932,9 @@ static void specdec__kernels_add_unpacker(specdec__kernels *table, specdec__unpa
 }
 
 /* Enters the dots of quantised types into a table, by granule and minimum. */
-static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_function *dot16,
-                                      specdec__dot_function *dot16m,
-                                      specdec__dot_function *dot32, specdec__dot_function *dot32m)
+static void specdec__kernels_enter_dot_functions(specdec__kernels *table, specdec__dot_function *dot16,
+                                                 specdec__dot_function *dot16m, specdec__dot_function *dot32,
+                                                 specdec__dot_function *dot32m)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
@@ -14904,9 +14946,9 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
 }
 
 #define SPECDEC__DOT_KERNELS(table, name) \
-    specdec__kernels_add_dots(table, SPECDEC__HAS_16 ? specdec__##name##_16 : NULL, \
-                          SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
-                          SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
+    specdec__kernels_enter_dot_functions(table, SPECDEC__HAS_16 ? specdec__##name##_16 : NULL, \
+                                         SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
+                                         SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
 
 /* Most types are unpacked by their decoders. These macros enter faster functions for a type: an unpacker, or a kernel
    that multiplies without a panel. */
@@ -14923,11 +14965,11 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
     SPECDEC__AVX512_PANEL_ENTRY(isa, number)
 #define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
     SPECDEC__TABLE_ENTRY(dot, number, \
-                         specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
-                                                                            : specdec__avx512_dot_32); \
+                         specdec__x86_values_per_scale(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
+                                                                                     : specdec__avx512_dot_32); \
     if (SPECDEC__HAS(number)) { \
         table->two_panel_types |= UINT64_C(1) << SPECDEC__TYPE_##number; \
-        if (specdec__x86_granule(SPECDEC__TYPE_##number) == 16) \
+        if (specdec__x86_values_per_scale(SPECDEC__TYPE_##number) == 16) \
             table->dot_two_panels[0] = specdec__avx512_pair_16; \
         else \
             table->dot_two_panels[1] = specdec__avx512_pair_32; \
@@ -14935,7 +14977,7 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
-        specdec__kernels_avx2_common(table); \
+        specdec__kernels_enter_avx2_functions(table); \
         SPECDEC__X86_COMMON_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
         SPECDEC__X86_RARE_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
         SPECDEC__X86_GRID_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
@@ -14979,18 +15021,18 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
     } while (0)
 
 #ifdef SPECDEC__AVX512
-#define SPECDEC__HAS_READINGS 1 /* 1: tables may have a second way to read weights */
+#define SPECDEC__HAS_READINGS 1 /* 1: tables of kernels may have another way to read weights, other_reading */
 #else
 #define SPECDEC__HAS_READINGS 0
 #endif
-#define SPECDEC__READ_COLUMNS 6 /* with more columns, arithmetic takes longer than reading memory */
+#define SPECDEC__MEMORY_BOUND_COLUMNS 6 /* with more columns, arithmetic takes longer than reading the weights */
 
 SPECDEC__FOR_SPEED
 /* specdec__multiply_function by panels: unpacks and multiplies two tiles at a time, or one. For types of which two
    panels are multiplied at a time, this function prefetches the weights to unpack next. */
-static void specdec__kernels_by_panels(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
-                                       specdec__panel *panels, const specdec__columns *x, int block, int column,
-                                       int count, float *const *sums)
+static void specdec__kernels_multiply_by_panels(const specdec__kernels *kernels, const specdec__tiles *tiles,
+                                                int blocks, specdec__panel *panels, const specdec__columns *x,
+                                                int block, int column, int count, float *const *sums)
 {
     const specdec__quant_type *type = tiles->type;
     const size_t step = (size_t)(SPECDEC__PANEL_VALUES / type->block) * type->bytes * SPECDEC__ROWS;
@@ -15035,7 +15077,8 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
         specdec__tiles one = *tiles;
 
         one.l1_bytes = kernels->reading.l1_bytes;
-        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] && count <= SPECDEC__READ_COLUMNS) {
+        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] &&
+            count <= SPECDEC__MEMORY_BOUND_COLUMNS) {
             one.next[0] = tiles->tile[1];
             one.tile[1] = NULL;
             kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums++);
@@ -15045,14 +15088,14 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
         kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums);
         return;
     }
-    specdec__kernels_by_panels(kernels, tiles, blocks, panels, x, block, column, count, sums);
+    specdec__kernels_multiply_by_panels(kernels, tiles, blocks, panels, x, block, column, count, sums);
 }
 
 SPECDEC__FOR_SIZE
 /* Enters plain C for all types into a table; an instruction set keeps it for types that it has no kernel for. */
-static void specdec__kernels_add_scalar(specdec__kernels *table)
+static void specdec__kernels_enter_scalar_functions(specdec__kernels *table)
 {
-    specdec__kernels_add_unpacker(table, specdec__unpack_codes);
+    specdec__kernels_enter_unpacker(table, specdec__unpack_tile_by_decoder);
     SPECDEC__DOT_KERNELS(table, scalar_dot);
     SPECDEC__FLOAT_PANELS(scalar);
 }
@@ -15060,7 +15103,7 @@ static void specdec__kernels_add_scalar(specdec__kernels *table)
 /* Fills the table of plain C. */
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
-    specdec__kernels_add_scalar(table);
+    specdec__kernels_enter_scalar_functions(table);
     SPECDEC__FLOAT_KERNELS(scalar);
 }
 
@@ -15070,9 +15113,9 @@ static int specdec__cpu_always(void) { return 1; }
 #ifdef SPECDEC__AVX512
 /* Enters functions that multiply any type on every x86-64 processor from 2008 on; wider instruction sets keep them for
    types that they have no kernel for. */
-static void specdec__kernels_add_x86_common(specdec__kernels *table)
+static void specdec__kernels_enter_x86_functions(specdec__kernels *table)
 {
-    specdec__kernels_add_unpacker(table, specdec__sse41_unpack_any);
+    specdec__kernels_enter_unpacker(table, specdec__sse41_unpack_any);
     SPECDEC__FLOAT_PANELS(sse41);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
 }
@@ -15080,7 +15123,7 @@ static void specdec__kernels_add_x86_common(specdec__kernels *table)
 /* Fills the table of SSE4.1. */
 static SPECDEC__UNUSED void specdec__kernels_sse41(specdec__kernels *table)
 {
-    specdec__kernels_add_x86_common(table);
+    specdec__kernels_enter_x86_functions(table);
     SPECDEC__FLOAT_KERNELS(sse41);
     SPECDEC__TABLE_ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
     SPECDEC__TABLE_ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
@@ -15099,9 +15142,9 @@ SPECDEC__KERNELS_LINKAGE void specdec__kernels_avxvnni(specdec__kernels *table);
 
 #ifndef SPECDEC_KERNELS_APART
 /* Enters the functions that AVX2 and AVX-VNNI share. */
-static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
+static SPECDEC__UNUSED void specdec__kernels_enter_avx2_functions(specdec__kernels *table)
 {
-    specdec__kernels_add_x86_common(table);
+    specdec__kernels_enter_x86_functions(table);
     SPECDEC__FLOAT_KERNELS(avx2);
     SPECDEC__FLOAT_MULTIPLY(avx2);
 }
@@ -15129,7 +15172,7 @@ void specdec__kernels_avx512(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX512)
         return;
-    specdec__kernels_add_x86_common(table);
+    specdec__kernels_enter_x86_functions(table);
     SPECDEC__X86_COMMON_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_RARE_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_GRID_TYPES(SPECDEC__AVX512_GRID_ENTRY, avx512)
@@ -15150,11 +15193,11 @@ void specdec__kernels_avx512(specdec__kernels *table)
 
 /* The registers that the instruction CPUID sets. */
 typedef struct specdec__cpuid {
-    unsigned eax, ebx, ecx, edx;
+    unsigned eax, ebx, ecx, edx; /* the registers of these names */
 } specdec__cpuid;
 
 /* A leaf of CPUID; zeros if the processor does not have it. */
-static specdec__cpuid specdec__cpu_leaf(unsigned leaf, unsigned subleaf)
+static specdec__cpuid specdec__cpu_read_cpuid_leaf(unsigned leaf, unsigned subleaf)
 {
     specdec__cpuid r;
 
@@ -15164,11 +15207,11 @@ static specdec__cpuid specdec__cpu_leaf(unsigned leaf, unsigned subleaf)
 }
 
 /* The vector registers that the operating system saves: bits of XCR0. */
-static unsigned specdec__cpu_saved_registers(void)
+static unsigned specdec__cpu_registers_saved_by_system(void)
 {
     unsigned low, high;
 
-    if (!(specdec__cpu_leaf(1, 0).ecx & 1u << 27))
+    if (!(specdec__cpu_read_cpuid_leaf(1, 0).ecx & 1u << 27))
         return 0;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return low;
@@ -15179,7 +15222,7 @@ static int specdec__cpu_sse41(void)
 {
     const unsigned wanted = 1u << 9 | 1u << 19; /* ssse3, sse4.1 */
 
-    return (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted;
+    return (specdec__cpu_read_cpuid_leaf(1, 0).ecx & wanted) == wanted;
 }
 
 /* Whether the processor has AVX2, FMA and F16C, and the system saves their registers. */
@@ -15187,15 +15230,17 @@ static int specdec__cpu_avx2(void)
 {
     const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
 
-    return SPECDEC__OS_ALIGNS_WIDE_VECTORS && (specdec__cpu_saved_registers() & 6) == 6 &&
-           (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted && (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
+    return SPECDEC__OS_ALIGNS_WIDE_VECTORS && (specdec__cpu_registers_saved_by_system() & 6) == 6 &&
+           (specdec__cpu_read_cpuid_leaf(1, 0).ecx & wanted) == wanted &&
+           (specdec__cpu_read_cpuid_leaf(7, 0).ebx & 1u << 5);
 }
 
 #ifdef SPECDEC__AVXVNNI
 /* Whether the processor has AVX-VNNI besides AVX2. */
 static int specdec__cpu_avxvnni(void)
 {
-    return specdec__cpu_avx2() && specdec__cpu_leaf(7, 0).eax >= 1 && (specdec__cpu_leaf(7, 1).eax & 1u << 4);
+    return specdec__cpu_avx2() && specdec__cpu_read_cpuid_leaf(7, 0).eax >= 1 &&
+           (specdec__cpu_read_cpuid_leaf(7, 1).eax & 1u << 4);
 }
 #endif
 
@@ -15203,10 +15248,10 @@ static int specdec__cpu_avxvnni(void)
 static int specdec__cpu_avx512(void)
 {
     const unsigned wanted = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* avx512 f dq bw vl */
-    specdec__cpuid leaf = specdec__cpu_leaf(7, 0);
+    specdec__cpuid leaf = specdec__cpu_read_cpuid_leaf(7, 0);
 
-    return specdec__cpu_avx2() && (specdec__cpu_saved_registers() & 0xE6) == 0xE6 && (leaf.ebx & wanted) == wanted &&
-           (leaf.ecx & 1u << 11);
+    return specdec__cpu_avx2() && (specdec__cpu_registers_saved_by_system() & 0xE6) == 0xE6 &&
+           (leaf.ebx & wanted) == wanted && (leaf.ecx & 1u << 11);
 }
 #endif
 
@@ -15216,7 +15261,7 @@ static int specdec__cpu_avx512(void)
 /* Fills the table of NEON. */
 static void specdec__kernels_neon(specdec__kernels *table)
 {
-    specdec__kernels_add_unpacker(table, specdec__neon_unpack_any);
+    specdec__kernels_enter_unpacker(table, specdec__neon_unpack_any);
     SPECDEC__FLOAT_KERNELS(neon);
     SPECDEC__FLOAT_PANELS(scalar);
     SPECDEC__FLOAT_MULTIPLY(neon);
@@ -15289,12 +15334,12 @@ static int specdec__cpu_i8mm(void)
 
 #ifdef SPECDEC__LINE_VECTOR
 /* Enters the unpackers of >>kernel/lines, and the dots of types with 8-bit codes. */
-static void specdec__kernels_add_lines(specdec__kernels *table, specdec__dot_function *wide16,
-                                       specdec__dot_function *wide32)
+static void specdec__kernels_enter_line_functions(specdec__kernels *table, specdec__dot_function *wide16,
+                                                  specdec__dot_function *wide32)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
-    specdec__kernels_add_unpacker(table, specdec__line_unpack);
+    specdec__kernels_enter_unpacker(table, specdec__line_unpack_tile);
     for (; type < end; type++)
         if (type->granule && type->bits == 8)
             table->dot[type->number] = type->granule == 16 ? wide16 : wide32;
@@ -15303,7 +15348,7 @@ static void specdec__kernels_add_lines(specdec__kernels *table, specdec__dot_fun
 #define SPECDEC__LINE_KERNELS(table, isa) \
     do { \
         SPECDEC__DOT_KERNELS(table, isa##_dot); \
-        specdec__kernels_add_lines(table, specdec__##isa##_dot_16_wide, specdec__##isa##_dot_32_wide); \
+        specdec__kernels_enter_line_functions(table, specdec__##isa##_dot_16_wide, specdec__##isa##_dot_32_wide); \
         SPECDEC__FLOAT_KERNELS(isa); \
     } while (0)
 #endif
@@ -15457,7 +15502,7 @@ typedef struct specdec__cursor {
 } specdec__cursor;
 
 /* Returns a cursor at the beginning of `size` bytes. */
-static specdec__cursor specdec__cursor_at_start(const unsigned char *data, size_t size)
+static specdec__cursor specdec__cursor_begin_at_start(const unsigned char *data, size_t size)
 {
     specdec__cursor c;
 
@@ -15482,7 +15527,7 @@ static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t by
 }
 
 /* Reads a little-endian 32-bit integer at a cursor; 0 if the cursor is bad or becomes so. */
-static uint32_t specdec__cursor_u32(specdec__cursor *c)
+static uint32_t specdec__cursor_read_u32(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 4);
 
@@ -15490,7 +15535,7 @@ static uint32_t specdec__cursor_u32(specdec__cursor *c)
 }
 
 /* Reads a little-endian 64-bit integer at a cursor; 0 if the cursor is bad or becomes so. */
-static uint64_t specdec__cursor_u64(specdec__cursor *c)
+static uint64_t specdec__cursor_read_u64(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 8);
 
@@ -15498,9 +15543,9 @@ static uint64_t specdec__cursor_u64(specdec__cursor *c)
 }
 
 /* Reads a GGUF string: its length in 64 bits, then its bytes. NULL and 0 if the cursor is or becomes bad. */
-static specdec__bytes specdec__cursor_string(specdec__cursor *c)
+static specdec__bytes specdec__cursor_read_string(specdec__cursor *c)
 {
-    uint64_t size = specdec__cursor_u64(c);
+    uint64_t size = specdec__cursor_read_u64(c);
     specdec__bytes out;
 
     out.data = specdec__cursor_skip(c, size);
@@ -15510,18 +15555,18 @@ static specdec__bytes specdec__cursor_string(specdec__cursor *c)
 
 /* Reads a metadata value. The cursor becomes bad for unknown types, arrays of arrays and values that reach beyond the
    end of the file. */
-static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
+static specdec__gguf_value specdec__cursor_read_value(specdec__cursor *c)
 {
     specdec__gguf_value value;
     size_t from;
 
     memset(&value, 0, sizeof value);
-    value.type = specdec__cursor_u32(c);
+    value.type = specdec__cursor_read_u32(c);
     value.count = 1;
     if (value.type == SPECDEC_GGUF_ARRAY) {
         value.is_array = 1;
-        value.type = specdec__cursor_u32(c);
-        value.count = specdec__cursor_u64(c);
+        value.type = specdec__cursor_read_u32(c);
+        value.count = specdec__cursor_read_u64(c);
     }
     if (c->is_bad || value.type >= SPECDEC_GGUF_TYPES || value.type == SPECDEC_GGUF_ARRAY) {
         c->is_bad = 1;
@@ -15535,9 +15580,9 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
     } else if (value.is_array) {
         uint64_t i;
         for (i = 0; i < value.count && !c->is_bad; i++)
-            specdec__cursor_string(c);
+            specdec__cursor_read_string(c);
     } else {
-        specdec__bytes text = specdec__cursor_string(c);
+        specdec__bytes text = specdec__cursor_read_string(c);
         value.items = text.data;
         value.count = text.size;
         value.bytes = text.size;
@@ -15554,7 +15599,7 @@ static int specdec__bytes_equal(specdec__bytes a, const char *text, size_t lengt
 }
 
 /* Whether some bytes equal a string that ends with a zero byte, without this byte. */
-static int specdec__bytes_are(specdec__bytes a, const char *text)
+static int specdec__bytes_equal_string(specdec__bytes a, const char *text)
 {
     return specdec__bytes_equal(a, text, strlen(text));
 }
@@ -15567,22 +15612,22 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     size_t room = gguf->data_at <= gguf->file.size ? gguf->file.size - gguf->data_at : 0;
 
     memset(out, 0, sizeof *out);
-    out->name = specdec__cursor_string(c);
-    dimensions = specdec__cursor_u32(c);
+    out->name = specdec__cursor_read_string(c);
+    dimensions = specdec__cursor_read_u32(c);
     if (c->is_bad)
         return "is cut off";
     if (dimensions < 1 || dimensions > 4)
         return "has an impossible number of dimensions";
     out->dimensions = (int)dimensions;
     for (i = 0; i < 4; i++) {
-        out->shape[i] = i < dimensions ? specdec__cursor_u64(c) : 1;
+        out->shape[i] = i < dimensions ? specdec__cursor_read_u64(c) : 1;
         if (!c->is_bad &&
             (out->shape[i] < 1 || out->shape[i] > (1u << 30) || elements > ((uint64_t)1 << 42) / out->shape[i]))
             return "has an impossible dimension";
         elements *= c->is_bad ? 1 : out->shape[i];
     }
-    out->type = specdec__cursor_u32(c);
-    offset = specdec__cursor_u64(c);
+    out->type = specdec__cursor_read_u32(c);
+    offset = specdec__cursor_read_u64(c);
     if (c->is_bad)
         return "is cut off";
     if (!gguf->data_at)
@@ -15619,18 +15664,18 @@ static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, s
             c->offset = gguf->strings[i].to;
             return value;
         }
-    return specdec__cursor_value(c);
+    return specdec__cursor_read_value(c);
 }
 
 /* Finds a metadata value by its key in a checked file. Returns 1 when found. */
 static int specdec__gguf_find_value(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
 {
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.offset = gguf->pairs_at;
     for (i = 0; i < gguf->pair_count; i++) {
-        const int found = specdec__bytes_are(specdec__cursor_string(&c), key);
+        const int found = specdec__bytes_equal_string(specdec__cursor_read_string(&c), key);
         const specdec__gguf_value value = specdec__gguf_read_value(gguf, &c);
 
         if (found) {
@@ -15734,8 +15779,8 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
 }
 
 /* Reads an array metadata value with items of one type; out->items is NULL if the file lacks the key. Items are read
-   with specdec__load_..., strings one after the other with specdec__cursor_string over (items, bytes). Errors: FORMAT.
-   */
+   with specdec__load_..., strings one after the other with specdec__cursor_read_string over (items, bytes). Errors:
+   FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__gguf *gguf, const char *key, uint32_t type,
                                                               specdec__gguf_value *out, specdec_error *error)
 {
@@ -15753,13 +15798,13 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
     uint64_t i;
 
     for (i = 0; i < gguf->pair_count; i++) {
-        specdec__bytes key = specdec__cursor_string(c);
+        specdec__bytes key = specdec__cursor_read_string(c);
         const size_t from = c->offset;
         specdec__gguf_value value;
 
         memset(&value, 0, sizeof value);
         if (!c->is_bad)
-            value = specdec__cursor_value(c);
+            value = specdec__cursor_read_value(c);
         if (c->is_bad)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                                  "metadata pair %llu (%.*s) is cut off or of an unknown type", (unsigned long long)i,
@@ -15793,14 +15838,14 @@ static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__
 /* Moves a cursor past a record of a checked file, and returns the tensor's name (tensors = 1) or the pair's key (0). */
 static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specdec__cursor *c, int tensors)
 {
-    const specdec__bytes name = specdec__cursor_string(c);
+    const specdec__bytes name = specdec__cursor_read_string(c);
     uint32_t dimensions;
 
     if (!tensors) {
         specdec__gguf_read_value(gguf, c);
         return name;
     }
-    dimensions = specdec__cursor_u32(c);
+    dimensions = specdec__cursor_read_u32(c);
     c->offset += (size_t)dimensions * 8 + 12;
     return name;
 }
@@ -15848,7 +15893,7 @@ static void specdec__gguf_sort_records(const specdec__gguf *gguf, const unsigned
 {
     const size_t from = (size_t)(gguf->file.data - origin);
     const uint64_t count = by == SPECDEC__GGUF_BY_KEY ? gguf->pair_count : gguf->tensor_count;
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.offset = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
@@ -15896,7 +15941,7 @@ static specdec_result specdec__gguf_check_gap(const specdec__gguf *gguf, size_t 
                                               uint64_t next_offset, specdec_error *error)
 {
     const specdec__bytes next_name = specdec__gguf_record_name(gguf->file.data + next);
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     specdec__gguf_tensor tensor;
     uint64_t end = 0, padded;
 
@@ -15964,17 +16009,17 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
 
     memset(gguf, 0, sizeof *gguf);
     gguf->file = file;
-    c = specdec__cursor_at_start(file.data, file.size);
+    c = specdec__cursor_begin_at_start(file.data, file.size);
     if (file.size < 24 || memcmp(file.data, "GGUF", 4) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
     c.offset = 4;
-    version = specdec__cursor_u32(&c);
+    version = specdec__cursor_read_u32(&c);
     if (version && !(version & 0xFFFF))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a big-endian GGUF file (little-endian ones are read)");
     if (version != 2 && version != 3)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "GGUF version %u (2 and 3 are read)", version);
-    gguf->tensor_count = specdec__cursor_u64(&c);
-    gguf->pair_count = specdec__cursor_u64(&c);
+    gguf->tensor_count = specdec__cursor_read_u64(&c);
+    gguf->pair_count = specdec__cursor_read_u64(&c);
     if (gguf->tensor_count > SPECDEC__GGUF_MAX_TENSORS || gguf->pair_count > SPECDEC__GGUF_MAX_PAIRS)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "impossible counts: %llu tensors, %llu metadata pairs",
                              (unsigned long long)gguf->tensor_count, (unsigned long long)gguf->pair_count);
@@ -16002,7 +16047,7 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
 static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
 {
     specdec_result result = specdec__gguf_find_sections(gguf, file, error);
-    specdec__cursor c = specdec__cursor_at_start(file.data, file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(file.data, file.size);
     int by;
 
     c.offset = gguf->tensors_at;
@@ -16016,7 +16061,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
 /* Returns the bytes of a checked file up to the end of its last tensor. */
 static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf)
 {
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     size_t extent = gguf->data_at < gguf->file.size ? gguf->data_at : gguf->file.size;
     specdec__gguf_tensor tensor;
     uint64_t i;
@@ -16036,14 +16081,14 @@ static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf
 static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name,
                                                      specdec__gguf_tensor *out)
 {
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.offset = gguf->tensors_at;
     for (i = 0; i < gguf->tensor_count; i++) {
         const size_t record = c.offset;
 
-        if (specdec__bytes_are(specdec__gguf_skip_record(gguf, &c, 1), name)) {
+        if (specdec__bytes_equal_string(specdec__gguf_skip_record(gguf, &c, 1), name)) {
             c.offset = record;
             specdec__gguf_read_tensor(gguf, &c, out);
             return 1;
@@ -16273,7 +16318,7 @@ static const struct specdec__vocab_known_text *specdec__vocab_find_known_token_t
         !memchr(">][", text.data[text.size - 1], 3))
         return NULL;
     for (i = 0; i < SPECDEC__COUNT(specdec__vocab_known_texts); i++)
-        if (specdec__bytes_are(text, specdec__vocab_known_texts[i].text))
+        if (specdec__bytes_equal_string(text, specdec__vocab_known_texts[i].text))
             return &specdec__vocab_known_texts[i];
     return NULL;
 }
@@ -17982,7 +18027,7 @@ static const specdec__pre_tokenizer *specdec__pre_tokenizer_find(specdec__bytes 
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__pre_tokenizers); i++)
-        if (specdec__bytes_are(name, specdec__pre_tokenizers[i].name))
+        if (specdec__bytes_equal_string(name, specdec__pre_tokenizers[i].name))
             return &specdec__pre_tokenizers[i];
     return NULL;
 }
@@ -18189,12 +18234,12 @@ static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, con
     v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
     memset(v->fim, 0xff, sizeof v->fim); /* -1 */
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
-    if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
+    if (specdec__bytes_equal_string(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tokenizer.ggml.model is %.*s, which %s leaves out of this build", (int)model.size,
                              (const char *)model.data, SPECDEC__VOCAB_IS_BPE(0) ? "SPECDEC_NO_SPM" : "SPECDEC_NO_BPE");
 #endif
-    if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_SPM) && specdec__bytes_are(model, "llama")) {
+    if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_SPM) && specdec__bytes_equal_string(model, "llama")) {
         v->model = SPECDEC__VOCAB_SPM;
         v->unknown = 0;
         v->bos = 1;
@@ -18202,9 +18247,9 @@ static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, con
         v->add_bos = v->add_space_prefix = 1;
         return SPECDEC_OK;
     }
-    if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_are(model, "gemma4"))
+    if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_equal_string(model, "gemma4"))
         v->model = SPECDEC__VOCAB_BPE_OF_CHARACTERS;
-    else if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_are(model, "gpt2"))
+    else if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_equal_string(model, "gpt2"))
         v->model = SPECDEC__VOCAB_BPE;
     else
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -18216,11 +18261,11 @@ static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, con
 /* Returns the text of token `id` by a walk over the texts of all tokens before it, as long as there is no index. */
 static specdec__bytes specdec__vocab_find_text_without_index(const specdec__vocab *v, uint32_t id)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
 
     while (id--)
-        specdec__cursor_string(&c);
-    return specdec__cursor_string(&c);
+        specdec__cursor_read_string(&c);
+    return specdec__cursor_read_string(&c);
 }
 
 /* Returns the name of a vocabulary's pre-tokenizer, recognised by the number of merges and the text of one token; NULL:
@@ -18231,8 +18276,8 @@ static const char *specdec__vocab_recognise_pre_tokenizer(const specdec__vocab *
 
     for (i = 0; i < SPECDEC__COUNT(specdec__known_vocabularies); i++)
         if (specdec__known_vocabularies[i].merges == merges && specdec__known_vocabularies[i].id < v->count &&
-            specdec__bytes_are(specdec__vocab_find_text_without_index(v, specdec__known_vocabularies[i].id),
-                               specdec__known_vocabularies[i].text))
+            specdec__bytes_equal_string(specdec__vocab_find_text_without_index(v, specdec__known_vocabularies[i].id),
+                                        specdec__known_vocabularies[i].text))
             return specdec__known_vocabularies[i].words;
     return NULL;
 }
@@ -18249,7 +18294,7 @@ static specdec_result specdec__vocab_read_pre_tokenizer(specdec__vocab *v, const
 
     if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
         return result;
-    v->pre_tokenizer_source = words.data && !specdec__bytes_are(words, "default");
+    v->pre_tokenizer_source = words.data && !specdec__bytes_equal_string(words, "default");
     if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* this tokenizer has only one pre-tokenizer */
         words.data = (const unsigned char *)"gemma4";
         words.size = strlen("gemma4");
@@ -18300,8 +18345,8 @@ static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
 /* Does tokenizing drop the white space behind the special token with this text? */
 static int specdec__vocab_token_strips_space(const specdec__vocab *v, specdec__bytes text)
 {
-    return v->strips_space && !specdec__bytes_are(text, "<unk>") && !specdec__bytes_are(text, "<s>") &&
-           !specdec__bytes_are(text, "<|endoftext|>");
+    return v->strips_space && !specdec__bytes_equal_string(text, "<unk>") &&
+           !specdec__bytes_equal_string(text, "<s>") && !specdec__bytes_equal_string(text, "<|endoftext|>");
 }
 
 /* The byte offset of a fill-in-the-middle token's id in specdec__vocab. */
@@ -18433,18 +18478,18 @@ static int specdec__vocab_single_byte_of_text(const specdec__vocab *v, specdec__
    no_merge_crosses_space, special_count. The first walk finds tokens on which the types of other tokens depend. */
 static void specdec__vocab_set_fields_from_texts(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_token_text(specdec__cursor_string(&c));
+        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_token_text(specdec__cursor_read_string(&c));
 
         v->marks_present |= row ? row->presence : 0;
     }
-    c = specdec__cursor_at_start(v->texts, v->texts_size);
+    c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     v->no_merge_crosses_space = 1;
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__cursor_string(&c);
+        specdec__bytes text = specdec__cursor_read_string(&c);
 
         if (text.size > v->longest_bytes)
             v->longest_bytes = (uint32_t)text.size;
@@ -18489,7 +18534,7 @@ static specdec_result specdec__vocab_reserve_indexes(specdec__vocab *v, specdec_
    them. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_tokens(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     uint32_t id, specials = 0;
 
     memset(v->byte_token, 0xff, 256 * sizeof *v->byte_token);
@@ -18498,7 +18543,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         int type, byte;
 
         v->text_offset[id] = (uint32_t)c.offset;
-        text = specdec__cursor_string(&c);
+        text = specdec__cursor_read_string(&c);
         type = specdec__vocab_type_of_text(v, id, text);
         byte = specdec__vocab_single_byte_of_text(v, text);
         if (byte >= 0 && v->byte_token[byte] < 0)
@@ -18571,11 +18616,11 @@ static void specdec__vocab_find_end_tokens(specdec__vocab *v)
    no token is skipped; of equal merges the first counts. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
-    specdec__cursor c = specdec__cursor_at_start(merges->items, merges->bytes);
+    specdec__cursor c = specdec__cursor_begin_at_start(merges->items, merges->bytes);
     uint32_t rank;
 
     for (rank = 0; rank < v->merge_count; rank++) {
-        specdec__bytes text = specdec__cursor_string(&c), left = text, right = text;
+        specdec__bytes text = specdec__cursor_read_string(&c), left = text, right = text;
         const unsigned char *space = NULL;
         uint32_t *pair = v->merges + 2 * (size_t)rank;
         int32_t a = -1, b = -1;
@@ -26952,7 +26997,7 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_format_by_
 static SPECDEC__UNUSED const char *specdec__chat_find_missing_token_text(const specdec__chat_format *format,
                                                                          const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     const char *tokens[SPECDEC__CHAT_TOKENS];
     int missing = 0, i;
     uint32_t id;
@@ -26962,10 +27007,10 @@ static SPECDEC__UNUSED const char *specdec__chat_find_missing_token_text(const s
         missing |= tokens[i] ? 1 << i : 0;
     }
     for (id = 0; id < v->count && missing; id++) {
-        const specdec__bytes text = specdec__cursor_string(&c);
+        const specdec__bytes text = specdec__cursor_read_string(&c);
 
         for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
-            if (missing >> i & 1 && specdec__bytes_are(text, tokens[i]))
+            if (missing >> i & 1 && specdec__bytes_equal_string(text, tokens[i]))
                 missing &= ~(1 << i);
     }
     for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
@@ -28096,7 +28141,7 @@ static int specdec__conversation_contains_mark(specdec__bytes text, const char *
    calls; else a row whose mark is a token of the vocabulary; NULL: no row fits. */
 static const specdec__calls *specdec__conversation_find_call_row(specdec__bytes text, const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     size_t k;
     uint32_t id;
 
@@ -28105,12 +28150,12 @@ static const specdec__calls *specdec__conversation_find_call_row(specdec__bytes 
             specdec__conversation_contains_mark(text, SPECDEC__CALL_TEXT(&specdec__call_table[k], BEGIN)))
             return &specdec__call_table[k];
     for (id = 0; id < v->count; id++) {
-        const specdec__bytes token = specdec__cursor_string(&c);
+        const specdec__bytes token = specdec__cursor_read_string(&c);
 
         for (k = 0; k < SPECDEC__COUNT(specdec__call_table) && token.size > 4; k++)
             if ((specdec__call_table[k].form == SPECDEC__CALLS_JSON ||
                  specdec__call_table[k].form == SPECDEC__CALLS_PYTHON) &&
-                specdec__bytes_are(token, SPECDEC__CALL_TEXT(&specdec__call_table[k], BEGIN)))
+                specdec__bytes_equal_string(token, SPECDEC__CALL_TEXT(&specdec__call_table[k], BEGIN)))
                 return &specdec__call_table[k];
     }
     return NULL;
@@ -36066,13 +36111,13 @@ SPECDEC__INLINE int specdec__recurrent_layers_exist(const specdec__recurrent_siz
 }
 
 /* Returns the floats of the state matrix of one head. */
-SPECDEC__INLINE size_t specdec__recurrent_head_floats(const specdec__recurrent_sizes *m)
+SPECDEC__INLINE size_t specdec__recurrent_state_matrix_floats(const specdec__recurrent_sizes *m)
 {
     return (size_t)m->rows * (size_t)m->values;
 }
 
 /* Returns the floats of a convolution's window: the last taps - 1 inputs of all channels. */
-SPECDEC__INLINE size_t specdec__recurrent_window_floats(const specdec__recurrent_sizes *m)
+SPECDEC__INLINE size_t specdec__recurrent_conv_window_floats(const specdec__recurrent_sizes *m)
 {
     return m->layers ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;
 }
@@ -36183,7 +36228,7 @@ typedef struct specdec__layer {
     int recurrent_index;                   /* number among the recurrent layers on this rank; -1: the layer is not
                                               recurrent */
     float query_scale;                     /* factor of queries, such as 1 / root(key_dim) */
-    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL: the layer has none */
+    const float *vector[SPECDEC__VECTORS]; /* biases, weights of norms, ..., padded with zeros to 16; NULL: none */
     specdec__matrix matrix[SPECDEC__MATRICES]; /* weight matrices, by SPECDEC__Q, ...; without rows: the layer has
                                                   none */
     float activation[4];                   /* parameters of xIELU, if that is the activation: see >>kernel/kernel */
@@ -36485,9 +36530,9 @@ enum { SPECDEC__HEADS_CHAINED = 1, SPECDEC__HEADS_RESIDUAL = 1 };
    the last token in table) + bias), plus the state read if `residual`; its logits are output * state. */
 typedef struct specdec__heads_kind {
     const char *name;      /* general.architecture in files */
-    int chained, residual;
+    int chained, residual; /* 1: a head reads the state of the head before it; 1: it adds the state that it reads */
     int activation;        /* SPECDEC__SILU, ... */
-    const char *tensors;   /* SPECDEC__HEADS_... */
+    const char *tensors;   /* names of its tensors, as rows SPECDEC__HEADS_... */
 } specdec__heads_kind;
 
 /* The kinds of files of heads. */
@@ -36614,7 +36659,7 @@ typedef struct specdec_model {
     int expert_ff;                           /* width of an expert's network */
     int nextn;                               /* NextN blocks behind the layers, for multi-token prediction: not run as
                                                 layers */
-    specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers in the file; items NULL: no such key */
+    specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers, by SPECDEC__LIST_HEADS, ...; items NULL: no key */
     int experts, chosen_experts;             /* experts of a layer, 0: none; how many of them a token visits */
     int leading_dense, expert_interval;      /* first layers, which have no experts; of the later ones the last of every
                                                 expert_interval has some */
@@ -37120,7 +37165,7 @@ static specdec__model_reader specdec__model_start_reading(const specdec__model *
 /* Reads an integer metadata value of a model in [low, high]. It is an error if the file lacks the key, unless fallback
    >= 0, which is returned then. A list with a number for each layer is read if all numbers are equal. Returns `low`
    after a failure. */
-static int specdec__model_read_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
+static int specdec__model_read_integer(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
 {
     char key[96];
     int64_t value = fallback;
@@ -37199,7 +37244,7 @@ static void specdec__model_read_layer_sizes(specdec__model_reader *r, specdec__m
 
 /* Returns a size of layer number `index`, from the list SPECDEC__LIST_HEADS, ...; `fallback` if the file has no key for
    it. */
-static int specdec__model_layer_size(const specdec__model *m, int list, int index, int fallback)
+static int specdec__model_size_of_layer(const specdec__model *m, int list, int index, int fallback)
 {
     const specdec__gguf_value *v = &m->list[list];
     int64_t value = fallback;
@@ -37214,12 +37259,12 @@ static int specdec__model_layer_size(const specdec__model *m, int list, int inde
 /* Reads the width of the shared expert of a mixture, if it has one. */
 static void specdec__model_read_shared_expert(specdec__model_reader *r, specdec__model *m)
 {
-    const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_read_count(r, ".expert_shared_count", 0, 1024, 0);
-    const int said = specdec__model_read_count(r, ".expert_shared_feed_forward_length", 0, most, 0);
+    const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_read_integer(r, ".expert_shared_count", 0, 1024, 0);
+    const int said = specdec__model_read_integer(r, ".expert_shared_feed_forward_length", 0, most, 0);
 
     m->shared_ff = said ? m->trait[SPECDEC__SHARED_EACH] ? said * count : said : count * m->expert_ff;
     if (!m->shared_ff && m->trait[SPECDEC__SHARED_GATE])
-        m->shared_ff = specdec__model_layer_size(m, SPECDEC__LIST_FF, 0, 0);
+        m->shared_ff = specdec__model_size_of_layer(m, SPECDEC__LIST_FF, 0, 0);
     if (!r->result && m->shared_ff > most)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_UNSUPPORTED, "shared experts of %d rows", m->shared_ff);
 }
@@ -37227,17 +37272,17 @@ static void specdec__model_read_shared_expert(specdec__model_reader *r, specdec_
 /* Reads how a token's experts are chosen and weighted. */
 static void specdec__model_read_router(specdec__model_reader *r, specdec__model *m)
 {
-    const int usual = m->trait[SPECDEC__EXPERT_SHARES], kind = specdec__model_read_count(r, ".expert_gating_func", 0, 3,
-                                                                                         0);
+    const int usual = m->trait[SPECDEC__EXPERT_SHARES],
+              kind = specdec__model_read_integer(r, ".expert_gating_func", 0, 3, 0);
 
     m->sigmoid_experts = kind ? kind == 2 : (usual & SPECDEC__SIGMOID) != 0;
-    m->normed_experts = specdec__model_read_count(r, ".expert_weights_norm", 0, 1,
-                                                  kind == 3 || (usual & SPECDEC__NORMED));
+    m->normed_experts = specdec__model_read_integer(r, ".expert_weights_norm", 0, 1,
+                                                    kind == 3 || (usual & SPECDEC__NORMED));
     m->expert_scale = specdec__model_read_float(r, ".expert_weights_scale", 1);
     m->expert_scale = m->expert_scale < 0 || m->expert_scale > 0 ? m->expert_scale : 1;
-    m->groups = specdec__model_read_count(r, ".expert_group_count", 1,
-                                          specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN_EXPERTS), 1);
-    m->groups_chosen = specdec__model_read_count(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
+    m->groups = specdec__model_read_integer(r, ".expert_group_count", 1,
+                                            specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN_EXPERTS), 1);
+    m->groups_chosen = specdec__model_read_integer(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
     if (!r->result && !(m->expert_scale > 0 && m->expert_scale < 1e6f))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "expert_weights_scale is out of range");
     if (!r->result && (m->experts % m->groups || m->experts / m->groups * m->groups_chosen < m->chosen_experts))
@@ -37251,7 +37296,7 @@ static specdec_result specdec__model_read_experts(specdec__model *m, specdec_err
 {
     specdec__model_reader r = specdec__model_start_reading(m, error);
 
-    m->experts = specdec__model_read_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
+    m->experts = specdec__model_read_integer(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
     if (!m->experts)
         return r.result;
     if (!SPECDEC__HAS_EXPERTS)
@@ -37260,13 +37305,13 @@ static specdec_result specdec__model_read_experts(specdec__model *m, specdec_err
     if (!m->trait[SPECDEC__EXPERT_SHARES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
                              m->architecture->name);
-    m->chosen_experts = specdec__model_read_count(&r, ".expert_used_count", 1,
-                                                  specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN_EXPERTS), -1);
-    m->expert_ff = specdec__model_read_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
-                                             specdec__model_layer_size(m, SPECDEC__LIST_FF, 0, -1));
-    m->leading_dense = specdec__model_read_count(&r, ".leading_dense_block_count", 0, m->layers, 0);
-    m->expert_interval = specdec__model_read_count(&r, ".interleave_moe_layer_step", 1, m->layers, 1);
-    m->latent = specdec__model_read_count(&r, ".moe_latent_size", 0, SPECDEC__MAX_DIMENSION, 0);
+    m->chosen_experts = specdec__model_read_integer(&r, ".expert_used_count", 1,
+                                                    specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN_EXPERTS), -1);
+    m->expert_ff = specdec__model_read_integer(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
+                                               specdec__model_size_of_layer(m, SPECDEC__LIST_FF, 0, -1));
+    m->leading_dense = specdec__model_read_integer(&r, ".leading_dense_block_count", 0, m->layers, 0);
+    m->expert_interval = specdec__model_read_integer(&r, ".interleave_moe_layer_step", 1, m->layers, 1);
+    m->latent = specdec__model_read_integer(&r, ".moe_latent_size", 0, SPECDEC__MAX_DIMENSION, 0);
     if (!r.result && (m->expert_ff < 1 || m->expert_ff % 16 || m->embedding % 16 || m->latent % 16))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "experts of %d and %d rows, no multiples of 16",
                              m->expert_ff, m->latent ? m->latent : m->embedding);
@@ -37280,25 +37325,25 @@ static void specdec__model_read_latent(specdec__model_reader *r, specdec__model 
 {
     specdec__latent *latent = &m->latent_attention;
 
-    latent->rank = specdec__model_read_count(r, ".attention.kv_lora_rank", 1, 1024, -1);
-    latent->query_rank = specdec__model_read_count(r, ".attention.q_lora_rank", 0, SPECDEC__MAX_DIMENSION, 0);
-    latent->key_dim = specdec__model_read_count(r, ".attention.key_length_mla", 1, 4096, -1);
-    latent->value_dim = specdec__model_read_count(r, ".attention.value_length_mla", 1, 4096, -1);
+    latent->rank = specdec__model_read_integer(r, ".attention.kv_lora_rank", 1, 1024, -1);
+    latent->query_rank = specdec__model_read_integer(r, ".attention.q_lora_rank", 0, SPECDEC__MAX_DIMENSION, 0);
+    latent->key_dim = specdec__model_read_integer(r, ".attention.key_length_mla", 1, 4096, -1);
+    latent->value_dim = specdec__model_read_integer(r, ".attention.value_length_mla", 1, 4096, -1);
 }
 
 /* Reads the sizes of a model that drafts blocks in one pass, and whether a row of a block attends to later rows. */
-static void specdec__model_read_block(specdec__model_reader *r, specdec__model *m)
+static void specdec__model_read_block_drafter(specdec__model_reader *r, specdec__model *m)
 {
     static const char mask[] = "tokenizer.ggml.mask_token_id";
     specdec__block_model *b = &m->block;
     int64_t token = -1;
 
-    b->size = specdec__model_read_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK_TOKENS, -1);
-    b->draft_row = !specdec__model_read_count(r, ".sample_from_anchor", 0, 1, 0);
-    b->taps = specdec__model_read_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK_TOKENS, 0);
-    b->group_size = specdec__model_read_count(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
-    b->candidates = specdec__model_read_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN_EXPERTS, 0);
-    if (specdec__model_read_count(r, ".attention.causal", 0, 1, 0))
+    b->size = specdec__model_read_integer(r, ".block_size", 2, SPECDEC__MAX_BLOCK_TOKENS, -1);
+    b->draft_row = !specdec__model_read_integer(r, ".sample_from_anchor", 0, 1, 0);
+    b->taps = specdec__model_read_integer(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK_TOKENS, 0);
+    b->group_size = specdec__model_read_integer(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
+    b->candidates = specdec__model_read_integer(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN_EXPERTS, 0);
+    if (specdec__model_read_integer(r, ".attention.causal", 0, 1, 0))
         m->trait[SPECDEC__VISIBLE_KEYS] = SPECDEC__SEES_ANCESTORS;
     if (!r->result)
         r->result = specdec__gguf_get_integer(&m->gguf, mask, 0, 0, 1 << 24, &token, r->error);
@@ -37318,29 +37363,29 @@ static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error
     specdec__model_reader r = specdec__model_start_reading(m, error);
     int i;
 
-    m->layers = specdec__model_read_count(&r, ".block_count", 1, 1 << 20, -1);
+    m->layers = specdec__model_read_integer(&r, ".block_count", 1, 1 << 20, -1);
     if (!m->trait[SPECDEC__READS_STATES]) /* blocks of a draft model are its layers */
-        m->nextn = specdec__model_read_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
+        m->nextn = specdec__model_read_integer(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
                              m->layers);
     m->all_layers = m->layers -= m->nextn;
     if (m->trait[SPECDEC__SHARES_KEYS])
-        m->sharing_layers = specdec__model_read_count(&r, ".attention.shared_kv_layers", 0, m->layers - 1, 0);
+        m->sharing_layers = specdec__model_read_integer(&r, ".attention.shared_kv_layers", 0, m->layers - 1, 0);
     if (m->trait[SPECDEC__LAYER_INPUTS])
-        m->layer_embeddings.width = specdec__model_read_count(&r, ".embedding_length_per_layer_input", 0,
-                                                              most / m->layers, 0);
-    m->embedding = specdec__model_read_count(&r, ".embedding_length", 1, most, -1);
+        m->layer_embeddings.width = specdec__model_read_integer(&r, ".embedding_length_per_layer_input", 0,
+                                                                most / m->layers, 0);
+    m->embedding = specdec__model_read_integer(&r, ".embedding_length", 1, most, -1);
     if (m->trait[SPECDEC__ALTUP]) {
-        m->streams.count = specdec__model_read_count(&r, ".altup.num_inputs", 2, SPECDEC__MAX_STREAMS,
-                                                     m->trait[SPECDEC__ALTUP]);
-        specdec__model_read_count(&r, ".altup.active_idx", 0, 0, 0);
+        m->streams.count = specdec__model_read_integer(&r, ".altup.num_inputs", 2, SPECDEC__MAX_STREAMS,
+                                                       m->trait[SPECDEC__ALTUP]);
+        specdec__model_read_integer(&r, ".altup.active_idx", 0, 0, 0);
     }
-    m->context = specdec__model_read_count(&r, ".context_length", 1, 1 << 30, -1);
+    m->context = specdec__model_read_integer(&r, ".context_length", 1, 1 << 30, -1);
     if (m->trait[SPECDEC__LATENT])
         specdec__model_read_latent(&r, m);
     if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_KEYS)
-        specdec__model_read_block(&r, m);
+        specdec__model_read_block_drafter(&r, m);
     for (i = 0; i < SPECDEC__LISTS; i++)
         specdec__model_read_layer_sizes(&r, m, i, specdec__list_table[i].needed);
     m->epsilon = specdec__model_read_required_float(
@@ -37466,7 +37511,7 @@ static specdec_result specdec__model_read_recurrent_layers(specdec__model *m, sp
 
     specdec__model_write_key(m, ".attention.recurrent_layers", key, sizeof key);
     if (!specdec__gguf_find_value(&m->gguf, key, &m->recurrent_list)) {
-        m->attention_interval = specdec__model_read_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
+        m->attention_interval = specdec__model_read_integer(&r, ".full_attention_interval", 1, 1 << 20, -1);
         return r.result;
     }
     if (!m->recurrent_list.is_array || m->recurrent_list.count != (uint64_t)(m->layers + m->nextn))
@@ -37517,16 +37562,16 @@ static specdec_result specdec__model_read_recurrent_sizes(specdec__model *m, spe
         (r.result = specdec__model_read_recurrent_layers(m, error)) != SPECDEC_OK)
         return r.result;
     if (x->kind == SPECDEC__SHORT_CONVOLUTION) {
-        x->taps = specdec__model_read_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
+        x->taps = specdec__model_read_integer(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
         x->channels = x->input_count = x->output_width = m->embedding;
         x->input_width = 3 * m->embedding;
         return r.result ? r.result : specdec__model_check_recurrent_sizes(x, x->input_width, error);
     }
-    x->taps = specdec__model_read_count(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
-    x->rows = specdec__model_read_count(&r, ".ssm.state_size", 1, most, -1);
-    x->groups = specdec__model_read_count(&r, ".ssm.group_count", 0, most, -1);
-    x->heads = specdec__model_read_count(&r, ".ssm.time_step_rank", 1, most, -1);
-    inner = specdec__model_read_count(&r, ".ssm.inner_size", 1, most, -1);
+    x->taps = specdec__model_read_integer(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
+    x->rows = specdec__model_read_integer(&r, ".ssm.state_size", 1, most, -1);
+    x->groups = specdec__model_read_integer(&r, ".ssm.group_count", 0, most, -1);
+    x->heads = specdec__model_read_integer(&r, ".ssm.time_step_rank", 1, most, -1);
+    inner = specdec__model_read_integer(&r, ".ssm.inner_size", 1, most, -1);
     if (r.result)
         return r.result;
     if (inner % x->heads || (x->kind == SPECDEC__GATED_DELTA && inner / x->heads != x->rows))
@@ -37568,20 +37613,22 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
                      (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
                  ? SPECDEC__ROPE_ALTERNATE
                  : SPECDEC__ROPE;
-    s.heads = specdec__model_layer_size(m, SPECDEC__LIST_HEADS, index, 0);
-    s.kv_heads = specdec__model_layer_size(m, SPECDEC__LIST_KV_HEADS, index, s.heads);
-    s.key_dim = specdec__model_layer_size(m, SPECDEC__LIST_KEY, index, s.heads ? m->embedding / s.heads : 0);
-    s.key_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_KEY, index, s.key_dim) : s.key_dim;
-    s.value_dim = specdec__model_layer_size(m, SPECDEC__LIST_VALUE, index, s.key_dim);
-    s.value_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
-    s.rope_dim = specdec__model_layer_size(m, SPECDEC__LIST_ROPE, index, s.key_dim);
-    s.rope_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
+    s.heads = specdec__model_size_of_layer(m, SPECDEC__LIST_HEADS, index, 0);
+    s.kv_heads = specdec__model_size_of_layer(m, SPECDEC__LIST_KV_HEADS, index, s.heads);
+    s.key_dim = specdec__model_size_of_layer(m, SPECDEC__LIST_KEY, index, s.heads ? m->embedding / s.heads : 0);
+    s.key_dim = windowed ? specdec__model_size_of_layer(m, SPECDEC__LIST_WINDOW_KEY, index, s.key_dim) : s.key_dim;
+    s.value_dim = specdec__model_size_of_layer(m, SPECDEC__LIST_VALUE, index, s.key_dim);
+    s.value_dim = windowed ? specdec__model_size_of_layer(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim)
+                           : s.value_dim;
+    s.rope_dim = specdec__model_size_of_layer(m, SPECDEC__LIST_ROPE, index, s.key_dim);
+    s.rope_dim = windowed ? specdec__model_size_of_layer(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
     s.experts = m->experts && index >= m->leading_dense && (index + 1) % m->expert_interval == 0 &&
-                        specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 1) /* 0: no feed-forward network at all */
+                        specdec__model_size_of_layer(m, SPECDEC__LIST_FF, index,
+                                                     1) /* 0: no feed-forward network at all */
                     ? m->experts
                     : 0;
     s.shared = s.experts > 0 && !m->trait[SPECDEC__DENSE_BESIDE_EXPERTS];
-    s.feed_forward = s.shared ? m->shared_ff : specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 0);
+    s.feed_forward = s.shared ? m->shared_ff : specdec__model_size_of_layer(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
     s.recurrent = specdec__model_layer_is_recurrent(m, index, &s);
     if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_AS_LISTED)
@@ -37597,8 +37644,8 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
 
 /* Checks that layer number `index` can read the keys of the earlier layer s->key_layer: both have the same sizes.
    Errors: FORMAT. */
-static specdec_result specdec__model_check_sharing(const specdec__model *m, int index, const specdec__shape *s,
-                                                   specdec_error *error)
+static specdec_result specdec__model_check_shared_keys(const specdec__model *m, int index, const specdec__shape *s,
+                                                       specdec_error *error)
 {
     specdec__shape other;
 
@@ -37617,8 +37664,8 @@ static specdec_result specdec__model_check_sharing(const specdec__model *m, int 
 }
 
 /* Checks the sizes of a layer with latent attention. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_check_latent(const specdec__model *m, const specdec__shape *s,
-                                                  specdec_error *error)
+static specdec_result specdec__model_check_latent_sizes(const specdec__model *m, const specdec__shape *s,
+                                                        specdec_error *error)
 {
     const specdec__latent *latent = &m->latent_attention;
 
@@ -37662,7 +37709,7 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "layers that rotate %d and %d dimensions by the same RoPE", m->rope_dim[s->rope],
                              s->rope_dim);
-    return m->latent_attention.rank ? specdec__model_check_latent(m, s, error) : SPECDEC_OK;
+    return m->latent_attention.rank ? specdec__model_check_latent_sizes(m, s, error) : SPECDEC_OK;
 }
 
 /* Checks the sizes of the layers on this rank, and sets the model's largest ones. Errors: FORMAT, UNSUPPORTED. */
@@ -37681,7 +37728,7 @@ static specdec_result specdec__model_check_layers(specdec__model *m, specdec_err
         if (!s.kv_heads)
             continue;
         if ((result = specdec__model_check_shape(m, &s, error)) != SPECDEC_OK ||
-            (result = specdec__model_check_sharing(m, i, &s, error)) != SPECDEC_OK)
+            (result = specdec__model_check_shared_keys(m, i, &s, error)) != SPECDEC_OK)
             return result;
         any = m->rope_dim[s.rope] = s.rope_dim;
         m->heads = specdec__max_int(m->heads, s.heads);
@@ -37712,7 +37759,7 @@ static specdec_result specdec__model_refuse_unsupported_keys(const specdec__mode
     int i;
 
     for (i = m->block.size > 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
-        const int asked = specdec__model_read_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
+        const int asked = specdec__model_read_integer(&r, key[i].suffix, 0, 1 << 30, key[i].done);
 
         if (!r.result && asked != key[i].done)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s%s is %d (%d is read)",
@@ -37750,7 +37797,7 @@ static specdec_result specdec__model_read_facts(specdec__model *m, specdec_error
     }
     if (window == -1)
         return SPECDEC_OK;
-    window = specdec__model_read_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
+    window = specdec__model_read_integer(&r, ".attention.sliding_window", 0, 1 << 30, window);
     m->window = window < 1 << 30 ? window : 0;
     return r.result ? r.result : specdec__model_read_alternate_layers(m, error);
 }
@@ -37781,7 +37828,7 @@ static float specdec__model_query_scale(const specdec__model *m, const specdec__
 
 /* Counts a layer of this shape in the model's numbers of layers of each span. Returns its number among the recurrent
    layers on this rank; -1: it is not recurrent. */
-static int specdec__model_count_layer(specdec__model *m, const specdec__shape *shape)
+static int specdec__model_count_layer_in_spans(specdec__model *m, const specdec__shape *shape)
 {
     if (shape->kv_heads) {
         m->span_layers[shape->span]++;
@@ -37960,9 +38007,9 @@ static specdec_result specdec__model_copy_checked_values(const specdec__model *m
 
 /* Copies a vector of exactly `size` values that the file has as a matrix with rows of `row` values; turned: 1: column
    by column. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_copy_folded_vector(const specdec__model *m, const char *name, int size, int row,
-                                                        int turned, int required, specdec__arena *arena,
-                                                        const float **out, specdec_error *error)
+static specdec_result specdec__model_copy_vector_from_matrix(const specdec__model *m, const char *name, int size,
+                                                             int row, int turned, int required, specdec__arena *arena,
+                                                             const float **out, specdec_error *error)
 {
     const specdec__quant_type *type;
     specdec__gguf_tensor t;
@@ -38025,15 +38072,15 @@ SPECDEC__INLINE const unsigned char *specdec__matrix_tile_in_file(const specdec_
     return matrix->file + (size_t)place * specdec__matrix_tile_bytes(matrix);
 }
 /* Returns the number of tiles of a matrix. */
-SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
+SPECDEC__INLINE int specdec__matrix_count_tiles(const specdec__matrix *matrix)
 {
     return (matrix->rows + SPECDEC__TILE_ROWS - 1) / SPECDEC__TILE_ROWS;
 }
 
 /* Adds a matrix to the model's counts of bytes and multiply-adds. rows: how many of its rows a token reads. */
-static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *matrix, int rows)
+static void specdec__model_count_rows_read(specdec__model *m, const specdec__matrix *matrix, int rows)
 {
-    const size_t tiles = (size_t)specdec__matrix_tiles(matrix);
+    const size_t tiles = (size_t)specdec__matrix_count_tiles(matrix);
 
     m->weight_bytes += matrix->row_bytes * (size_t)rows;
     m->weight_products += (uint64_t)rows * (uint64_t)matrix->columns;
@@ -38042,9 +38089,9 @@ static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *
 }
 
 /* Adds a matrix to the model's counts, all of whose rows a token reads. */
-static void specdec__model_count_weights(specdec__model *m, const specdec__matrix *matrix)
+static void specdec__model_count_whole_matrix(specdec__model *m, const specdec__matrix *matrix)
 {
-    specdec__model_count_rows(m, matrix, matrix->rows);
+    specdec__model_count_rows_read(m, matrix, matrix->rows);
 }
 
 /* The tensor that holds a matrix or vector of a layer: a tensor of its own, or a fused one. */
@@ -38055,7 +38102,7 @@ typedef struct specdec__tensor_holder {
 
 /* Returns the tensor name, without "blk.N.", of matrix i (vectors = 0) or vector i (vectors = 1) of a layer, where it
    has a tensor of its own. size: the layer's dimensions. */
-static const char *specdec__model_own_suffix(const specdec__model *m, int vectors, int i, const int *size)
+static const char *specdec__model_single_tensor_suffix(const specdec__model *m, int vectors, int i, const int *size)
 {
     if (vectors)
         return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
@@ -38093,18 +38140,18 @@ static int specdec__model_file_has_tensor(const specdec__model *m, int layer, co
 }
 
 /* Whether the file has a fused tensor of a layer, with `all` rows, instead of one for each matrix. */
-static int specdec__model_has_fused(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
-                                    const int *size)
+static int specdec__model_file_has_fused_tensor(const specdec__model *m, int layer, const specdec__fused *f,
+                                                int vectors, int all, const int *size)
 {
     const char *suffix = vectors ? f->bias : f->weight;
     uint64_t rows;
 
     return suffix && !(size[SPECDEC__DIM_SHARED] && specdec__matrix_table[f->matrix].shared) &&
-           !specdec__model_file_has_tensor(m, layer, specdec__model_own_suffix(m, vectors,
-                                                                               vectors ? f->vector : f->matrix, size),
-                                           vectors, &rows) &&
-           specdec__model_file_has_tensor(m, layer, suffix, vectors,
-                                          &rows) && (!f->shares_name || rows == (uint64_t)all);
+           !specdec__model_file_has_tensor(
+               m, layer, specdec__model_single_tensor_suffix(m, vectors, vectors ? f->vector : f->matrix, size),
+               vectors, &rows) &&
+           specdec__model_file_has_tensor(m, layer, suffix, vectors, &rows) &&
+           (!f->shares_name || rows == (uint64_t)all);
 }
 
 /* Finds the tensor that holds matrix i, or vector i, of a layer: one of its own, or a fused one. */
@@ -38115,7 +38162,7 @@ static specdec__tensor_holder specdec__model_find_holder(const specdec__model *m
     size_t k;
     int j;
 
-    own.suffix = specdec__model_own_suffix(m, vectors, i, size);
+    own.suffix = specdec__model_single_tensor_suffix(m, vectors, i, size);
     own.rows = specdec__model_tensor_rows(vectors, i, size);
     own.first_row = 0;
     for (k = 0; k < SPECDEC__COUNT(specdec__fused_table); k++) {
@@ -38129,7 +38176,7 @@ static specdec__tensor_holder specdec__model_find_holder(const specdec__model *m
             fused.first_row += j < i ? specdec__model_tensor_rows(vectors, j, size) : 0;
             fused.rows += specdec__model_tensor_rows(vectors, j, size);
         }
-        if (specdec__model_has_fused(m, layer, f, vectors, fused.rows, size))
+        if (specdec__model_file_has_fused_tensor(m, layer, f, vectors, fused.rows, size))
             return fused;
     }
     return own;
@@ -38174,7 +38221,7 @@ static specdec_result specdec__model_bind_matrices(specdec__model *m, int index,
             matrix->scale_tiles = matrix->scales ? matrix->run_tiles : 0;
             matrix->run_stride = holder.rows / SPECDEC__TILE_ROWS;
         }
-        specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen_experts : parts));
+        specdec__model_count_rows_read(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen_experts : parts));
     }
     return SPECDEC_OK;
 }
@@ -38190,7 +38237,8 @@ SPECDEC__FOR_SIZE
 
 /* Computes the dimensions of the tensors of a recurrent layer, in size[SPECDEC__DIM_...]; they are 0 with kind
    SPECDEC__NO_STATE. */
-static void specdec__model_recurrent_tensor_sizes(const specdec__model *m, const specdec__recurrent_sizes *x, int *size)
+static void specdec__model_compute_recurrent_dimensions(const specdec__model *m, const specdec__recurrent_sizes *x,
+                                                        int *size)
 {
     const int is_short = x->kind == SPECDEC__SHORT_CONVOLUTION, delta = x->kind == SPECDEC__GATED_DELTA;
     const int ssm = x->kind == SPECDEC__MAMBA2;
@@ -38216,7 +38264,7 @@ static void specdec__model_recurrent_tensor_sizes(const specdec__model *m, const
 
 /* Computes the dimensions of a layer's tensors for several residual streams (AltUp) and LAuReL, in
    size[SPECDEC__DIM_...]; they are 0 with streams = 0. */
-static void specdec__model_stream_sizes(int streams, int embedding, int laurel, int *size)
+static void specdec__model_compute_stream_dimensions(int streams, int embedding, int laurel, int *size)
 {
     size[SPECDEC__DIM_STREAMS] = streams;
     size[SPECDEC__DIM_CORRECTIONS] = streams * streams;
@@ -38226,7 +38274,7 @@ static void specdec__model_stream_sizes(int streams, int embedding, int laurel, 
 }
 
 /* Replaces the dimensions of a layer's attention, in size[SPECDEC__DIM_...], by those of latent attention. */
-static void specdec__model_latent_sizes(const specdec__model *m, const specdec__shape *s, int *size)
+static void specdec__model_compute_latent_dimensions(const specdec__model *m, const specdec__shape *s, int *size)
 {
     const specdec__latent *latent = &m->latent_attention;
 
@@ -38242,7 +38290,7 @@ static void specdec__model_latent_sizes(const specdec__model *m, const specdec__
 }
 
 /* Computes all dimensions of the tensors of a layer of this shape, size (SPECDEC__DIM_COUNT). */
-static void specdec__model_tensor_sizes(const specdec__model *m, const specdec__shape *s, int *size)
+static void specdec__model_compute_tensor_dimensions(const specdec__model *m, const specdec__shape *s, int *size)
 {
     specdec__recurrent_sizes mixing = m->recurrent_sizes;
     const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
@@ -38267,7 +38315,7 @@ static void specdec__model_tensor_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_INPUT] = m->layer_embeddings.width;
     size[SPECDEC__DIM_AFTER_INPUT] = m->layer_embeddings.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
-    specdec__model_stream_sizes(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
+    specdec__model_compute_stream_dimensions(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
     if (m->block.taps) {
         size[SPECDEC__DIM_CONV] = 2 * m->block.taps * (m->embedding / m->block.group_size);
         size[SPECDEC__DIM_CONV_BASE] = 2 * m->block.taps * m->embedding;
@@ -38277,10 +38325,10 @@ static void specdec__model_tensor_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
     if (m->latent_attention.rank && heads)
-        specdec__model_latent_sizes(m, s, size);
+        specdec__model_compute_latent_dimensions(m, s, size);
     size[SPECDEC__DIM_READ] = m->embedding * (m->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS ? 2 : 1);
     mixing.kind = s->recurrent ? mixing.kind : SPECDEC__NO_STATE;
-    specdec__model_recurrent_tensor_sizes(m, &mixing, size);
+    specdec__model_compute_recurrent_dimensions(m, &mixing, size);
 }
 
 /* Binds vector i of a layer: as it is, folded from a matrix, or as a part of a fused tensor. Errors: FORMAT,
@@ -38295,8 +38343,8 @@ static specdec_result specdec__model_bind_vector(const specdec__model *m, const 
 
     for (k = 0; k < SPECDEC__COUNT(specdec__folded_table); k++)
         if (specdec__folded_table[k].vector == i)
-            return specdec__model_copy_folded_vector(m, name, own, size[specdec__folded_table[k].row],
-                                                     specdec__folded_table[k].turned, required, arena, out, error);
+            return specdec__model_copy_vector_from_matrix(m, name, own, size[specdec__folded_table[k].row],
+                                                          specdec__folded_table[k].turned, required, arena, out, error);
     return specdec__model_copy_checked_values(m, name, holder->rows, holder->first_row, own,
                                               specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
 }
@@ -38336,12 +38384,12 @@ static specdec_result specdec__model_bind_layer(specdec__model *m, int index, sp
     const int here = m->layer && index >= m->first_layer && index < m->first_layer + m->layers;
     const specdec__shape shape = specdec__model_layer_shape(m, index);
     specdec__layer *layer = here ? &m->layer[index - m->first_layer] : NULL;
-    const int state = specdec__model_count_layer(m, &shape);
+    const int state = specdec__model_count_layer_in_spans(m, &shape);
     int size[SPECDEC__DIM_COUNT];
     float activation[4], sparsity = 0;
     specdec_result result;
 
-    specdec__model_tensor_sizes(m, &shape, size);
+    specdec__model_compute_tensor_dimensions(m, &shape, size);
     if (layer) {
         memset(layer, 0, sizeof *layer);
         layer->shape = shape;
@@ -38428,15 +38476,15 @@ static specdec_result specdec__model_read_rope_scaling(specdec__model *m, specde
                           ? specdec__model_read_float(&r, ".rope.scaling.yarn_log_multiplier", 0)
                           : 0;
     m->query_growth = tempered ? specdec__model_read_float(&r, ".attention.temperature_scale", 0) : 0;
-    m->rope_original = specdec__model_read_count(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
+    m->rope_original = specdec__model_read_integer(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
     if (r.result)
         return r.result;
-    rope->yarn = specdec__bytes_are(kind, "yarn");
+    rope->yarn = specdec__bytes_equal_string(kind, "yarn");
     if (!(rope->factor < 0 || rope->factor > 0))
         rope->factor = 1;
-    rope->divisor = rope->yarn || specdec__bytes_are(kind, "none") ? 1 : rope->factor;
-    if (kind.data && !rope->yarn && !specdec__bytes_are(kind, "none") && !specdec__bytes_are(kind, "linear") &&
-        !specdec__bytes_are(kind, "longrope"))
+    rope->divisor = rope->yarn || specdec__bytes_equal_string(kind, "none") ? 1 : rope->factor;
+    if (kind.data && !rope->yarn && !specdec__bytes_equal_string(kind, "none") &&
+        !specdec__bytes_equal_string(kind, "linear") && !specdec__bytes_equal_string(kind, "longrope"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "RoPE scaling \"%.*s\" (none, linear, yarn and longrope are known)",
                              (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);
@@ -38503,9 +38551,9 @@ static specdec_result specdec__model_init_ropes(specdec__model *m, specdec__aren
     const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
                          specdec__model_find_tensor(m, factors[1], &unused);
     const int also = m->trait[SPECDEC__ROPE_VARIANT];
-    const int still = also == SPECDEC__ROPE_NEVER || (also == SPECDEC__ROPE_OPTIONAL &&
-                                                      !specdec__model_read_count(&reader, ".rope.scaling.finetuned", 0,
-                                                                                 1, 1));
+    const int still = also == SPECDEC__ROPE_NEVER ||
+                      (also == SPECDEC__ROPE_OPTIONAL &&
+                       !specdec__model_read_integer(&reader, ".rope.scaling.finetuned", 0, 1, 1));
     const float base = still ? 0 : m->rope_base;
 
     if (r ||
@@ -38613,7 +38661,7 @@ static specdec_result specdec__model_read_target_layers(specdec__model *m, specd
 /* Finds a tensor whose name contains a word, and copies the name. Returns 1 when found. */
 static int specdec__model_find_tensor_with_word(const specdec__model *m, const char *word, char *name, size_t size)
 {
-    specdec__cursor c = specdec__cursor_at_start(m->gguf.file.data, m->gguf.file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(m->gguf.file.data, m->gguf.file.size);
     const size_t length = strlen(word);
     uint64_t i;
     size_t k;
@@ -38654,8 +38702,8 @@ static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__
     if ((order.type != SPECDEC__TYPE_I32 && wide == 4) || order.size != (size_t)m->vocab_size * (size_t)wide)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s should be %d integers", name, m->vocab_size);
     reads->centroids = (int)t.shape[1];
-    reads->nearest_centroids = specdec__model_read_count(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
-                                                         specdec__min_int(32, reads->centroids));
+    reads->nearest_centroids = specdec__model_read_integer(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
+                                                           specdec__min_int(32, reads->centroids));
     if (r.result || (r.result = specdec__model_bind_matrix(m, centroids, reads->centroids, m->embedding, 1, &m->output,
                                                            &found, error)) != SPECDEC_OK)
         return r.result;
@@ -38682,7 +38730,7 @@ static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_e
     int found;
 
     reads->count = 2;
-    reads->width = specdec__model_read_count(&r, ".embedding_length_out", 1, SPECDEC__MAX_DIMENSION / 2, -1);
+    reads->width = specdec__model_read_integer(&r, ".embedding_length_out", 1, SPECDEC__MAX_DIMENSION / 2, -1);
     if (r.result)
         return r.result;
     result = specdec__model_bind_matrix(m, "nextn.pre_projection.weight", m->embedding, 2 * reads->width, 1,
@@ -38692,8 +38740,8 @@ static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_e
                                             &reads->next_state, &found, error);
     if (result)
         return result;
-    specdec__model_count_weights(m, &reads->matrix);
-    specdec__model_count_weights(m, &reads->next_state);
+    specdec__model_count_whole_matrix(m, &reads->matrix);
+    specdec__model_count_whole_matrix(m, &reads->next_state);
     return SPECDEC_OK;
 }
 
@@ -38716,7 +38764,7 @@ static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, sp
                                                  specdec_error *error)
 {
     specdec__model_reader r = specdec__model_start_reading(m, error);
-    const int trust = specdec__model_read_count(&r, ".has_confidence_head", 0, 1, 0);
+    const int trust = specdec__model_read_integer(&r, ".has_confidence_head", 0, 1, 0);
     const float *bias = NULL;
     specdec__block_model *b = &m->block;
     specdec__gguf_tensor t;
@@ -38734,12 +38782,12 @@ static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, sp
         (trust && (r.result = specdec__model_copy_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
         return r.result;
     b->confidence_bias = bias ? *bias : 0;
-    specdec__model_count_weights(m, &b->markov_out);
+    specdec__model_count_whole_matrix(m, &b->markov_out);
     return SPECDEC_OK;
 }
 
 /* Binds the tensors of a model that drafts blocks, besides its layers. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_bind_block(specdec__model *m, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__model_bind_block_drafter(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_start_reading(m, error);
     const int rows = m->id_count ? m->id_count : m->vocab_size;
@@ -38753,7 +38801,7 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "selector_top_k %d of %d tokens", b->candidates, rows);
     if (!b->candidates)
         return specdec__model_bind_markov(m, rows, arena, error);
-    rank = specdec__model_read_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
+    rank = specdec__model_read_integer(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
     if (r.result ||
         (r.result = specdec__model_bind_matrix_of_either_size(m, "selector_predecessor.weight", m->vocab_size, rows,
                                                               rank, &b->predecessor, error)) ||
@@ -38762,13 +38810,13 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
         (r.result = specdec__model_bind_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
                                                error)))
         return r.result;
-    specdec__model_count_weights(m, &b->hidden);
+    specdec__model_count_whole_matrix(m, &b->hidden);
     return SPECDEC_OK;
 }
 
 /* Binds the tensors by which a model reads hidden states of the target: see specdec__reads. Errors: FORMAT,
    UNSUPPORTED. */
-static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__model_bind_state_reading(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__reads *reads = &m->reads;
@@ -38779,9 +38827,9 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
         return specdec__model_bind_assistant(m, error);
     if ((result = specdec__model_read_target_layers(m, error)) != SPECDEC_OK)
         return result;
-    reads->width = specdec__model_read_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
-    reads->norm_first = specdec__model_read_count(&r, ".norm_before_residual", 0, 1, 0);
-    normed = specdec__model_read_count(&r, ".norm_before_fc", 0, 1, 0);
+    reads->width = specdec__model_read_integer(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
+    reads->norm_first = specdec__model_read_integer(&r, ".norm_before_residual", 0, 1, 0);
+    normed = specdec__model_read_integer(&r, ".norm_before_fc", 0, 1, 0);
     if (!r.result && ((m->layers != 1 && !m->block.size) || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "%d layers that read %d states of %d (one layer can be read)", m->layers, reads->count,
@@ -38789,7 +38837,7 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
     if (r.result || (result = specdec__model_bind_matrix(m, "fc.weight", m->embedding, reads->count * reads->width, 1,
                                                          &reads->matrix, &found, error)) != SPECDEC_OK)
         return r.result ? r.result : result;
-    specdec__model_count_weights(m, &reads->matrix);
+    specdec__model_count_whole_matrix(m, &reads->matrix);
     if (m->block.size)
         return specdec__model_copy_vector(m, "enc.output_norm.weight", m->embedding, 1, arena, &reads->matrix_norm,
                                           error);
@@ -38815,7 +38863,7 @@ static specdec_result specdec__model_bind_layer_embeddings(specdec__model *m, sp
         (r = specdec__model_bind_matrix(m, "per_layer_model_proj.weight", all, m->embedding, 1, &inputs->matrix, &found,
                                         error)) != SPECDEC_OK)
         return r;
-    specdec__model_count_weights(m, &inputs->matrix);
+    specdec__model_count_whole_matrix(m, &inputs->matrix);
     return specdec__model_copy_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
@@ -38839,7 +38887,7 @@ static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_err
         for (i = 0; i < others && !result; i++) {
             m->streams.matrix[k][i] = all;
             m->streams.matrix[k][i].file += (size_t)i * (size_t)all.rows * all.row_bytes;
-            specdec__model_count_weights(m, &all);
+            specdec__model_count_whole_matrix(m, &all);
         }
     }
     return result;
@@ -38896,23 +38944,24 @@ static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, s
     int size[SPECDEC__DIM_COUNT], vectors, i, known = 0;
     size_t k;
 
-    specdec__model_tensor_sizes(m, &shape, size);
+    specdec__model_compute_tensor_dimensions(m, &shape, size);
     size[SPECDEC__DIM_OWN_KEYS] = 1; /* a layer that shares keys may have unused tensors of its own */
     for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
-            if (specdec__bytes_are(suffix, specdec__model_own_suffix(m, vectors, i, size)) &&
+            if (specdec__bytes_equal_string(suffix, specdec__model_single_tensor_suffix(m, vectors, i, size)) &&
                 specdec__model_dimensions_have_tensor(vectors, i, size) &&
                 (!vectors || ((specdec__vector_table[i].wanted != SPECDEC__IF_NAMED ||
                                SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i)) &&
                               !SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i))))
-                known |= specdec__bytes_are(suffix, specdec__model_find_holder(m, layer, vectors, i, size).suffix);
+                known |= specdec__bytes_equal_string(suffix,
+                                                     specdec__model_find_holder(m, layer, vectors, i, size).suffix);
         for (k = 0; k < SPECDEC__COUNT(specdec__fused_table) && !known; k++) {
             const specdec__fused *f = &specdec__fused_table[k];
             const char *name = vectors ? f->bias : f->weight;
 
             i = vectors ? f->vector : f->matrix;
-            known = name && specdec__bytes_are(suffix, name) &&
-                    specdec__bytes_are(suffix, specdec__model_find_holder(m, layer, vectors, i, size).suffix);
+            known = name && specdec__bytes_equal_string(suffix, name) &&
+                    specdec__bytes_equal_string(suffix, specdec__model_find_holder(m, layer, vectors, i, size).suffix);
         }
     }
     return known;
@@ -38955,11 +39004,11 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
     int i, layer = 0, known = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(whole); i++)
-        known |= specdec__bytes_are(name, whole[i]);
+        known |= specdec__bytes_equal_string(name, whole[i]);
     for (i = 0; i < 3; i++)
-        known |= m->layer_embeddings.width && specdec__bytes_are(name, inputs[i]);
+        known |= m->layer_embeddings.width && specdec__bytes_equal_string(name, inputs[i]);
     for (i = 0; i < 2; i++)
-        known |= m->streams.count && specdec__bytes_are(name, streams[i]);
+        known |= m->streams.count && specdec__bytes_equal_string(name, streams[i]);
     if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
         return known;
     for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < blocks;
@@ -38978,7 +39027,7 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
 static specdec_result specdec__model_refuse_unread_tensors_of_part(const specdec__model *m, const specdec__gguf *part,
                                                                    specdec_error *error)
 {
-    specdec__cursor c = specdec__cursor_at_start(part->file.data, part->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(part->file.data, part->file.size);
     uint64_t i;
 
     c.offset = part->tensors_at;
@@ -39026,7 +39075,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors",
                              m->all_layers, m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
-        (reads && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
+        (reads && (r = specdec__model_bind_state_reading(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_bind_layer_embeddings(m, arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows,
@@ -39036,7 +39085,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         (r = specdec__model_read_short_vocabulary(m, "d2t", arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
                                         m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
-        (m->block.size && (r = specdec__model_bind_block(m, arena, error)) != SPECDEC_OK) ||
+        (m->block.size && (r = specdec__model_bind_block_drafter(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_refuse_unread_tensors(m, error)) != SPECDEC_OK)
         return r;
     specdec__model_make_unit_norm_weights(m, arena);
@@ -39046,7 +39095,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         (r = specdec__model_bind_centroids(m, arena, error)) != SPECDEC_OK)
         return r;
     tile_bytes = m->tile_bytes;
-    specdec__model_count_weights(m, &m->output);
+    specdec__model_count_whole_matrix(m, &m->output);
     if (SPECDEC__PIPE && m->lacks_output)
         m->tile_bytes = tile_bytes;
     return SPECDEC_OK;
@@ -39104,13 +39153,13 @@ static specdec_result specdec__heads_bind_head(specdec__model *m, int i, specdec
                                    to, &found, error);
     if (r)
         return r;
-    specdec__model_count_weights(m, to);
+    specdec__model_count_whole_matrix(m, to);
     if (m->heads_tied && i)
         return SPECDEC_OK;
     to = layer ? &layer->matrix[SPECDEC__HEAD_OUTPUT] : &counted;
     r = specdec__model_bind_matrix(m, SPECDEC__HEADS_TENSOR(OUTPUT, own), rows, inner, 1, to, &found, error);
     if (!r)
-        specdec__model_count_weights(m, to);
+        specdec__model_count_whole_matrix(m, to);
     if (!r && SPECDEC__HEADS_TENSOR(TABLE, own))
         r = specdec__model_bind_matrix(m, name, m->vocab_size, inner, 1, layer ? &layer->token_table : &counted, &found,
                                        error);
@@ -39198,9 +39247,9 @@ static specdec_result specdec__nextn_bind(specdec__model *m, const specdec__mode
         (r = specdec__nextn_bind_matrix(m, target, "shared_head_head", m->vocab_size, &m->output, &found, error)) !=
             SPECDEC_OK)
         return r;
-    specdec__model_count_weights(m, &m->reads.matrix);
+    specdec__model_count_whole_matrix(m, &m->reads.matrix);
     if (m->output.type)
-        specdec__model_count_weights(m, &m->output);
+        specdec__model_count_whole_matrix(m, &m->output);
     return SPECDEC_OK;
 }
 
@@ -39260,15 +39309,15 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     int i, scaled;
 
     m->epsilon = 1e-6f;
-    m->vocab_size = specdec__model_read_count(&r, ".vocab_size", 1, 1 << 24, -1);
-    m->embedding = specdec__model_read_count(&r, ".embedding_length", 1, SPECDEC__MAX_DIMENSION, -1);
-    m->feed_forward = specdec__model_read_count(&r, ".inner_length", 1, SPECDEC__MAX_DIMENSION,
-                                                m->speculator->residual ? m->embedding : -1);
-    m->head_count = specdec__model_read_count(&r, ".n_predict", 1, SPECDEC__MAX_HEADS, -1);
-    m->heads_tied = specdec__model_read_count(&r, ".tie_weights", 0, 1, 0);
-    scaled = specdec__model_read_count(&r, ".scale_input", 0, 1, 0);
+    m->vocab_size = specdec__model_read_integer(&r, ".vocab_size", 1, 1 << 24, -1);
+    m->embedding = specdec__model_read_integer(&r, ".embedding_length", 1, SPECDEC__MAX_DIMENSION, -1);
+    m->feed_forward = specdec__model_read_integer(&r, ".inner_length", 1, SPECDEC__MAX_DIMENSION,
+                                                  m->speculator->residual ? m->embedding : -1);
+    m->head_count = specdec__model_read_integer(&r, ".n_predict", 1, SPECDEC__MAX_HEADS, -1);
+    m->heads_tied = specdec__model_read_integer(&r, ".tie_weights", 0, 1, 0);
+    scaled = specdec__model_read_integer(&r, ".scale_input", 0, 1, 0);
     if (m->speculator->residual)
-        specdec__model_read_count(&r, ".block_count", 1, 1, 1);
+        specdec__model_read_integer(&r, ".block_count", 1, 1, 1);
     if (!r.result && m->speculator->residual && (m->heads_tied || m->feed_forward != m->embedding))
         r.result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads of another width than the target's states");
     result = r.result ? r.result : specdec__model_read_short_vocabulary(m, "speculator.tokens", arena, error);
@@ -39290,7 +39339,7 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
 
 /* Returns matrix number i of a model: those of layers, of streams, of models that read states, of embeddings for
    layers, and the output matrix. Some layers and models lack some of these matrices: they have 0 rows. */
-static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
+static specdec__matrix *specdec__model_matrix_by_number(specdec__model *m, int i)
 {
     const int each = SPECDEC__MATRICES, in_layers = m->layers * each, rest = i - in_layers - SPECDEC__STREAM_MATRICES;
 
@@ -39304,14 +39353,14 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
                          : &m->output;
 }
 
-/* Returns how many numbers specdec__model_matrix_at takes; *there: how many of these matrices have rows. */
+/* Returns how many numbers specdec__model_matrix_by_number takes; *there: how many of these matrices have rows. */
 static int specdec__model_count_matrices(specdec__model *m, int *there)
 {
     const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 5 + !m->lacks_output;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)
-        *there += specdec__model_matrix_at(m, i)->rows > 0;
+        *there += specdec__model_matrix_by_number(m, i)->rows > 0;
     return count;
 }
 
@@ -39336,7 +39385,7 @@ static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
 /* Returns the offset of the upper planes of a matrix in the memory for its tiles; the lower planes come first. */
 static size_t specdec__model_planes_offset(const specdec__matrix *matrix)
 {
-    return (size_t)specdec__matrix_tiles(matrix) * (size_t)(matrix->columns / 32) * SPECDEC__PLANE_LOWER;
+    return (size_t)specdec__matrix_count_tiles(matrix) * (size_t)(matrix->columns / 32) * SPECDEC__PLANE_LOWER;
 }
 
 /* Repacks tile t of a Q8_0 matrix into planes, and computes the bounds of its rows. */
@@ -39344,7 +39393,7 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
                                          unsigned char *planes)
 {
     const int blocks = matrix->columns / 32, rows = specdec__model_tile_rows(matrix, t);
-    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS;
+    const size_t stride = (size_t)specdec__matrix_count_tiles(matrix) * SPECDEC__TILE_ROWS;
     const unsigned char *file = specdec__matrix_tile_in_file(matrix, t);
     unsigned char block[34 * SPECDEC__TILE_ROWS];
     uint16_t own[SPECDEC__PLANE_PARTS];
@@ -39352,12 +39401,13 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
 
     for (b = 0; b < blocks; b++) {
         specdec__quant_interleave(matrix->type, file + (size_t)b * 34, matrix->row_bytes, rows, 1, block);
-        specdec__planes_split(block, (size_t)t * (size_t)blocks + (size_t)b, planes);
+        specdec__planes_split_block(block, (size_t)t * (size_t)blocks + (size_t)b, planes);
     }
     for (row = 0; row < SPECDEC__TILE_ROWS; row++) {
         memset(own, 0, sizeof own);
         if (row < rows)
-            specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, bounds->part_of_column, own);
+            specdec__planes_compute_row_bounds(file + (size_t)row * matrix->row_bytes, blocks, bounds->part_of_column,
+                                               own);
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
             bounds->norm[(size_t)i * stride + (size_t)(t * SPECDEC__TILE_ROWS + row)] = own[i];
     }
@@ -39401,15 +39451,15 @@ static int specdec__model_can_screen(const specdec__model *m, int always)
 }
 
 /* Returns the bytes of the bounds of a matrix in planes. */
-static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
+static size_t specdec__model_row_bounds_bytes(const specdec__matrix *matrix)
 {
-    return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
+    return (size_t)specdec__matrix_count_tiles(matrix) * SPECDEC__TILE_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
 }
 
 /* Attaches the bounds of its rows to an output matrix that lies in planes. */
 static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bounds *bounds)
 {
-    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS;
+    const size_t stride = (size_t)specdec__matrix_count_tiles(matrix) * SPECDEC__TILE_ROWS;
     size_t i;
     int part;
 
@@ -39433,9 +39483,9 @@ static void specdec__model_repack_worker(void *argument, int thread)
     const int count = specdec__model_count_matrices(m, &there);
 
     for (i = 0; i < count; i++) {
-        specdec__matrix *matrix = specdec__model_matrix_at(m, i);
+        specdec__matrix *matrix = specdec__model_matrix_by_number(m, i);
         size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
-        int tiles = specdec__matrix_tiles(matrix), from, end = 0;
+        int tiles = specdec__matrix_count_tiles(matrix), from, end = 0;
 
         if (!tiles)
             continue;
@@ -39465,7 +39515,7 @@ static specdec_result specdec__model_repack_matrices(specdec__model *m, int scre
     const int planes = screening && specdec__model_can_screen(m, screening > 1);
     specdec__row_bounds *bounds = planes ? SPECDEC__TAKE(arena, specdec__row_bounds, 1) : NULL;
     unsigned char *part = planes ? SPECDEC__TAKE(arena, unsigned char, m->output.columns) : NULL;
-    uint16_t *norm = planes ? (uint16_t *)specdec__arena_reserve(arena, specdec__model_bound_bytes(&m->output), 1,
+    uint16_t *norm = planes ? (uint16_t *)specdec__arena_reserve(arena, specdec__model_row_bounds_bytes(&m->output), 1,
                                                                  SPECDEC__CACHE_LINE)
                             : NULL;
     specdec__repack job;
@@ -39478,7 +39528,7 @@ static specdec_result specdec__model_repack_matrices(specdec__model *m, int scre
     if (bounds) {
         bounds->norm = norm;
         bounds->part_of_column = part;
-        specdec__planes_parts(m->output_norm, m->output.columns, part);
+        specdec__planes_divide_columns(m->output_norm, m->output.columns, part);
     }
     job.model = m;
     job.pool = pool;
@@ -39490,8 +39540,8 @@ static specdec_result specdec__model_repack_matrices(specdec__model *m, int scre
     return SPECDEC_OK;
 }
 
-/* Opens all files of a model in several files, of which the first is mapped, as specdec__model_open opens one. *file
-   becomes the first one's bytes. Errors: FILE, FORMAT, UNSUPPORTED. */
+/* Opens all files of a model in several files, of which the first is mapped, as specdec__model_load_file opens one.
+   *file becomes the first one's bytes. Errors: FILE, FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_open_parts(specdec__model *m, const specdec_source *source, int count,
                                                 specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
@@ -39526,8 +39576,8 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
 /* Maps the file of a model, or copies it into the arena (source->copy); while the arena only counts, it is mapped in
    any case. whole: 1: with all files of a model in several files; 0: the first one alone. Errors: FILE, FORMAT,
    UNSUPPORTED. */
-static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, int whole,
-                                          specdec__arena *arena, specdec__bytes *file, specdec_error *error)
+static specdec_result specdec__model_load_file(specdec__model *m, const specdec_source *source, int whole,
+                                               specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
     int number = 0, count = 1;
     specdec_result result = specdec__os_map_whole_file(&m->mapped, source->path, error);
@@ -39577,7 +39627,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
 }
 
 /* Returns how many letters a name begins with: 4 for "qwen35moe". */
-static size_t specdec__model_family_letters(specdec__bytes name)
+static size_t specdec__model_count_leading_letters(specdec__bytes name)
 {
     size_t n = 0;
 
@@ -39589,7 +39639,7 @@ static size_t specdec__model_family_letters(specdec__bytes name)
 /* Returns the error for an unknown architecture; its text lists known architectures whose names begin alike. */
 static specdec_result specdec__model_refuse_architecture(specdec__bytes name, specdec_error *error)
 {
-    const size_t family = specdec__model_family_letters(name), alike = family < 5 ? family : 5;
+    const size_t family = specdec__model_count_leading_letters(name), alike = family < 5 ? family : 5;
     char near_it[128];
     specdec__writer w = specdec__writer_to(near_it, sizeof near_it);
     size_t i;
@@ -39653,10 +39703,10 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
-        if (specdec__bytes_are(name, specdec__architectures[i].name))
+        if (specdec__bytes_equal_string(name, specdec__architectures[i].name))
             specdec__model_set_architecture(m, &specdec__architectures[i]);
     for (i = 0; i < SPECDEC__COUNT(specdec__heads_kinds); i++)
-        if (specdec__bytes_are(name, specdec__heads_kinds[i].name))
+        if (specdec__bytes_equal_string(name, specdec__heads_kinds[i].name))
             m->speculator = &specdec__heads_kinds[i];
     if (!SPECDEC__HAS_STATE_DRAFTERS && (m->speculator || m->trait[SPECDEC__READS_STATES]))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads are left out of this build by SPECDEC_NO_HEADS");
@@ -39702,7 +39752,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     if (!file.data) {
         if (!source->path)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a model needs a path or data");
-        result = specdec__model_open(m, source, !vocabulary_only, arena, &file, error);
+        result = specdec__model_load_file(m, source, !vocabulary_only, arena, &file, error);
         if (result)
             return result;
     }
@@ -39776,7 +39826,7 @@ SPECDEC__FOR_SIZE
 /* Returns the floats of one layer in a slot: two windows, and the matrices of all heads. */
 static size_t specdec__state_slot_floats_per_layer(const specdec__recurrent_sizes *m)
 {
-    return 2 * specdec__recurrent_window_floats(m) + (size_t)m->heads * specdec__recurrent_head_floats(m);
+    return 2 * specdec__recurrent_conv_window_floats(m) + (size_t)m->heads * specdec__recurrent_state_matrix_floats(m);
 }
 
 /* Returns the bytes of one slot: the states of all recurrent layers for one sequence. */
@@ -41007,15 +41057,15 @@ static void specdec__view_copy_keys_from_or_to_file(const specdec__view *view, c
    layer. */
 static size_t specdec__state_bytes_in_file(const specdec__states *s)
 {
-    return s->bytes -
-           specdec__recurrent_window_floats(&s->recurrent_sizes) * sizeof(float) * (size_t)s->recurrent_sizes.layers;
+    return s->bytes - specdec__recurrent_conv_window_floats(&s->recurrent_sizes) * sizeof(float) *
+                          (size_t)s->recurrent_sizes.layers;
 }
 
 /* Copies the recurrent state in a slot between the cache and a file: for each layer the window of its convolution, then
    the matrices of its heads. */
 static void specdec__state_copy_slot_from_or_to_file(const specdec__states *s, int slot, specdec__kv_file *file)
 {
-    const size_t window = specdec__recurrent_window_floats(&s->recurrent_sizes),
+    const size_t window = specdec__recurrent_conv_window_floats(&s->recurrent_sizes),
                  layer = specdec__state_slot_floats_per_layer(&s->recurrent_sizes);
     const size_t matrices = layer - 2 * window;
     int i;
@@ -41303,7 +41353,7 @@ typedef struct specdec__screen {
     int computed;    /* what the last step has computed: SPECDEC__SCREEN_LOGITS (0), ... */
     float *norms;    /* (max_rows, SPECDEC__PLANE_PARTS) norms of the columns that the output matrix was multiplied
                         by */
-    float *largest;  /* (max_rows, specdec__screen_groups): the largest bound of each group of 64 rows of the matrix */
+    float *largest;  /* (max_rows, specdec__screen_count_groups) largest bound of each group of 64 rows of the matrix */
     int too_large;   /* 1: some bound of the last step is no number, or so large that it cannot be relied on */
     int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
                                     them are left */
@@ -41390,10 +41440,10 @@ typedef struct specdec__context {
     float *logits;             /* (max_rows, output rows) logits, or bounds, of the wanted rows of the last step */
     specdec__screen screen;    /* screening of the output matrix */
     /* arrays for a batch: */
-    int32_t *tokens, *parents; /* (max_nodes) of specdec__batch */
-    specdec__view **views;     /* (max_nodes) of specdec__batch */
-    unsigned char *wants_logits; /* (max_nodes) of specdec__batch */
-    unsigned char *certain;    /* (max_nodes) of specdec__batch */
+    int32_t *tokens, *parents; /* (max_nodes) memory for these arrays of a specdec__batch */
+    specdec__view **views;     /* (max_nodes) memory for this array of a specdec__batch */
+    unsigned char *wants_logits; /* (max_nodes) memory for this array of a specdec__batch */
+    unsigned char *certain;    /* (max_nodes) memory for this array of a specdec__batch */
     int *path;                 /* (max_nodes): nodes to be committed */
     specdec__state_reader state_readers[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a
                                                                     caller, then drafters */
@@ -41409,7 +41459,7 @@ typedef struct specdec__context {
 } specdec__context;
 
 /* Returns how many groups of 64 rows, of which one has a common bound, an output matrix has. */
-SPECDEC__INLINE int specdec__screen_groups(const specdec__matrix *output)
+SPECDEC__INLINE int specdec__screen_count_groups(const specdec__matrix *output)
 {
     return (output->rows + SPECDEC__SCREEN_GROUP - 1) / SPECDEC__SCREEN_GROUP;
 }
@@ -41446,7 +41496,8 @@ static void specdec__context_take_scratch(specdec__context *c, int threads, spec
                                   (size_t)(specdec__kv_types[c->kv.type].has_codes ? SPECDEC__SCORE_COLUMNS : 4) *
                                       SPECDEC__KEYS);
         if (mixing->layers)
-            s->state_copies = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__recurrent_head_floats(mixing));
+            s->state_copies =
+                SPECDEC__TAKE(arena, float, (size_t)copies * specdec__recurrent_state_matrix_floats(mixing));
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->rope_partner = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->layer_embeddings = SPECDEC__TAKE(arena, float, c->model->layer_embeddings.width * c->model->layers);
@@ -41696,8 +41747,9 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                               specdec__size_add(specdec__size_multiply((size_t)c->max_rows, (size_t)c->output->rows),
                                                 15));
     c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows, SPECDEC__PLANE_PARTS));
-    c->screen.largest = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows,
-                                                                           (size_t)specdec__screen_groups(c->output)));
+    c->screen.largest =
+        SPECDEC__TAKE(arena, float,
+                      specdec__size_multiply((size_t)c->max_rows, (size_t)specdec__screen_count_groups(c->output)));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wants_logits = SPECDEC__TAKE(arena, unsigned char, n);
@@ -41744,7 +41796,7 @@ static SPECDEC__UNUSED int64_t specdec__screen_plane_bytes(const specdec__contex
 }
 
 /* Returns what the running step computes for wanted rows: SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING. */
-SPECDEC__INLINE int specdec__screen_kind_of_step(const specdec__context *c)
+SPECDEC__INLINE int specdec__screen_output_of_step(const specdec__context *c)
 {
     return c->screen.needed == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.needed;
 }
@@ -41817,7 +41869,7 @@ SPECDEC__INLINE void specdec__screen_compute_bounds(const specdec__context *c, c
 /* Computes a thread's share of c->screen.largest, once all bounds are there. */
 static void specdec__screen_find_largest(specdec__context *c, int thread)
 {
-    const int rows = c->output->rows, groups = specdec__screen_groups(c->output);
+    const int rows = c->output->rows, groups = specdec__screen_count_groups(c->output);
     const int threads = specdec__pool_active(c->pool);
     const int from = groups / threads * thread, end = thread == threads - 1 ? groups : from + groups / threads;
     const int whole = specdec__min_int(end, rows / SPECDEC__SCREEN_GROUP); /* groups before it have 64 rows */
@@ -42015,7 +42067,7 @@ static SPECDEC__UNUSED void specdec__forward_multiply_slice(void *argument, int 
 {
     const specdec__slices *slices = (const specdec__slices *)argument;
     specdec__context *c = slices->context;
-    const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
+    const int all = specdec__matrix_count_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
     int k = slices->number * specdec__pool_active(c->pool) + thread, end, i;
     specdec__matrix_tile places[4]; /* a pair of tiles and the next pair */
     float *sums[2];
@@ -42065,8 +42117,8 @@ static void specdec__forward_store_tile(const specdec__context *c, const specdec
 static const specdec__matrix_product *specdec__forward_find_tile(const specdec__matrix_product *targets, int i,
                                                                  specdec__matrix_tile *places)
 {
-    for (; i >= specdec__matrix_tiles(targets->matrix); targets++)
-        i -= specdec__matrix_tiles(targets->matrix);
+    for (; i >= specdec__matrix_count_tiles(targets->matrix); targets++)
+        i -= specdec__matrix_count_tiles(targets->matrix);
     places[0].matrix = places[1].matrix = targets->matrix;
     places[0].tile = i;
     places[1].tile = i + 1;
@@ -42085,7 +42137,7 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
     sums[0] = scratch->sums;
     sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
-        tiles += specdec__matrix_tiles(targets[i].matrix);
+        tiles += specdec__matrix_count_tiles(targets[i].matrix);
     for (specdec__item_walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count;
          specdec__item_walk_advance(&walk, pair)) {
         specdec__matrix_tile places[2], next[2];
@@ -42094,7 +42146,7 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
         const specdec__matrix_product *t = specdec__forward_find_tile(targets, walk.at - pass * tiles, places);
         int after;
 
-        pair = places[1].tile < specdec__matrix_tiles(t->matrix) && walk.at + 1 < walk.end ? 2 : 1;
+        pair = places[1].tile < specdec__matrix_count_tiles(t->matrix) && walk.at + 1 < walk.end ? 2 : 1;
         after = specdec__item_walk_item_after(&walk, pair);
         specdec__forward_find_tile(targets, passes > 1 ? after % tiles : after, next);
         specdec__forward_multiply_tiles(c, places, pair, next, column, columns, scratch, sums);
@@ -42297,7 +42349,7 @@ static void specdec__forward_check_logits(specdec__context *c, int thread, size_
 }
 
 /* Checks, scales and caps a thread's part of the logits, 16 at a time; there is memory for 15 behind the last. */
-static void specdec__forward_finish_logits(specdec__context *c, int thread)
+static void specdec__forward_check_and_cap_logits(specdec__context *c, int thread)
 {
     const float factor = c->model->fact[SPECDEC__LOGIT_SCALE], cap = c->model->fact[SPECDEC__LOGIT_CAP];
     const size_t all = (size_t)c->row_count * (size_t)c->output->rows;
@@ -42331,11 +42383,11 @@ static void specdec__forward_finish_logits(specdec__context *c, int thread)
 
 /* Multiplies the columns of each head by the matrix of that head: out (n, stride) has `size` values for each head in a
    row. Columns [head * n, head * n + n) of c->columns are those of one head. */
-static void specdec__forward_multiply_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
-                                            float *out, int size, int stride)
+static void specdec__forward_multiply_head_matrices(specdec__context *c, int thread, const specdec__layer *layer,
+                                                    int matrix, float *out, int size, int stride)
 {
     const specdec__matrix *w = &layer->matrix[matrix];
-    const int heads = layer->shape.heads, own = specdec__matrix_tiles(w) / heads, tiles = own * heads;
+    const int heads = layer->shape.heads, own = specdec__matrix_count_tiles(w) / heads, tiles = own * heads;
     const int passes = (c->n + SPECDEC__PASS_COLUMNS - 1) / SPECDEC__PASS_COLUMNS;
     specdec__scratch *scratch = &c->scratch[thread];
     specdec__matrix_product t = {w, NULL, NULL, (size_t)stride};
@@ -42365,10 +42417,10 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     }
 }
 
-/* Quantises c->latent_columns, a column for each head and node, and multiplies them as specdec__forward_multiply_heads
-   does. Returns 1 when cancelled. */
-static int specdec__forward_project_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
-                                          float *out, int size, int stride)
+/* Quantises c->latent_columns, a column for each head and node, and multiplies them as
+   specdec__forward_multiply_head_matrices does. Returns 1 when cancelled. */
+static int specdec__forward_project_by_head_matrices(specdec__context *c, int thread, const specdec__layer *layer,
+                                                     int matrix, float *out, int size, int stride)
 {
     specdec__matrix_input in;
 
@@ -42379,7 +42431,7 @@ static int specdec__forward_project_heads(specdec__context *c, int thread, const
     specdec__forward_quantise(c, thread, &in);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    specdec__forward_multiply_heads(c, thread, layer, matrix, out, size, stride);
+    specdec__forward_multiply_head_matrices(c, thread, layer, matrix, out, size, stride);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -42398,8 +42450,8 @@ static int specdec__forward_absorb_queries(specdec__context *c, int thread, cons
                    c->queries + (size_t)i * stride + (size_t)(head * latent->key_dim), (size_t)still * sizeof(float));
     if (specdec__pool_barrier(c->pool))
         return 1;
-    return specdec__forward_project_heads(c, thread, layer, SPECDEC__K_B, c->absorbed, latent->rank,
-                                          specdec__forward_stride(heads * latent->rank));
+    return specdec__forward_project_by_head_matrices(c, thread, layer, SPECDEC__K_B, c->absorbed, latent->rank,
+                                                     specdec__forward_stride(heads * latent->rank));
 }
 
 /* Writes a query of a head to out, or with head -1 the key, for one row of the step: the part that RoPE rotates, then
@@ -42454,7 +42506,7 @@ static void specdec__forward_sum_squares(const float *x, int n, double *sum, dou
 }
 
 /* Scales row i of stream s so that its sum of squares becomes `squares`. */
-static void specdec__forward_scale_stream(const specdec__context *c, int s, int i, double squares)
+static void specdec__forward_scale_stream_row(const specdec__context *c, int s, int i, double squares)
 {
     const int width = c->model->embedding;
     double sum, own;
@@ -42482,7 +42534,7 @@ static void specdec__forward_equalise_streams(specdec__context *c, int thread, i
 
         specdec__forward_sum_squares(x, c->model->embedding, &sum, &squares);
         for (s = 1; s < count; s++)
-            specdec__forward_scale_stream(c, s, i, squares);
+            specdec__forward_scale_stream_row(c, s, i, squares);
         for (s = 1; end && s < count; s++)
             c->kernels->add_scaled(x, 1, specdec__forward_stream_row(c, s, i), c->model->embedding);
         if (end)
@@ -42697,7 +42749,8 @@ static void specdec__forward_norm_joint_heads(specdec__context *c, int thread, c
 
 /* Returns the column of c->rotated_columns that holds a query: columns of one kv head are contiguous, as they see the
    same keys. */
-static int specdec__forward_query_column(const specdec__context *c, const specdec__layer *l, int row, int head)
+static int specdec__forward_column_of_rotated_query(const specdec__context *c, const specdec__layer *l, int row,
+                                                    int head)
 {
     int group = l->shape.heads / l->shape.kv_heads;
 
@@ -42780,7 +42833,8 @@ static void specdec__forward_rotate_queries(specdec__context *c, int thread, con
         c->kernels->scale(out, scale, dim);
         specdec__forward_check_row_is_finite(c, thread, row, out, dim, SPECDEC__FINITE_FACTOR);
         if (specdec__kv_types[c->kv.type].has_codes)
-            c->kernels->quantise(out, 0, dim / 32, specdec__forward_query_column(c, l, row, i), &c->rotated_columns);
+            c->kernels->quantise(out, 0, dim / 32, specdec__forward_column_of_rotated_query(c, l, row, i),
+                                 &c->rotated_columns);
     }
 }
 
@@ -42812,8 +42866,8 @@ SPECDEC__INLINE int specdec__forward_count_seen_keys(const specdec__context *c, 
 }
 
 /* Returns which keys of block number `block`, of 64 logical positions, a node attends to. */
-static specdec__key_range specdec__forward_seen_range(const specdec__context *c, const specdec__attention_unit *u,
-                                                      int node, int block)
+static specdec__key_range specdec__forward_seen_keys_of_block(const specdec__context *c,
+                                                              const specdec__attention_unit *u, int node, int block)
 {
     const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
     specdec__key_range range;
@@ -42844,9 +42898,9 @@ static void specdec__forward_seen_slots(const specdec__context *c, const specdec
 /* Gets the keys and values in the first `slots` slots of a page for `queries` queries. Returns 1 if they are half
    floats in the cache, read in place; 0: they are floats, converted into a buffer if necessary, the first or (second =
    1) the second one. */
-static int specdec__forward_load_page(const specdec__context *c, specdec__scratch *s, const specdec__attention_unit *u,
-                                      int page, int slots, int second, int queries, const void **keys,
-                                      const void **values)
+static int specdec__forward_load_keys_and_values(const specdec__context *c, specdec__scratch *s,
+                                                 const specdec__attention_unit *u, int page, int slots, int second,
+                                                 int queries, const void **keys, const void **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
     const unsigned char *k = specdec__kv_keys_address(&c->kv, u->kv, page, u->kv_head);
@@ -42871,9 +42925,9 @@ static int specdec__forward_load_page(const specdec__context *c, specdec__scratc
 
 /* Adds a block of keys to the softmax and the weighted sums of up to four queries (online softmax). scores (count, 64):
    of these queries. next: values to be prefetched. */
-static void specdec__forward_fold_block(specdec__context *c, const specdec__attention_sums *sums, float *scores,
-                                        const size_t *query, const specdec__key_range *range, int count,
-                                        const void *values, int halves, const void *next)
+static void specdec__forward_add_key_block(specdec__context *c, const specdec__attention_sums *sums, float *scores,
+                                           const size_t *query, const specdec__key_range *range, int count,
+                                           const void *values, int halves, const void *next)
 {
     const int dim = sums->width - 16;
     const size_t row_bytes = (size_t)dim * (halves ? 2 : 4);
@@ -42920,11 +42974,10 @@ static void specdec__forward_hide_keys(specdec__scratch *s, int from, int to, sp
    scores are s->scores. values: those of the page's first `slots` slots. Canonical: weights times scales of values,
    over a block and for one query, are quantised to codes in [0, 255] with one scale; the sum of codes times codes over
    the block is an exact integer. */
-static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context *c, specdec__scratch *s,
-                                                               const specdec__attention_sums *sums, const size_t *query,
-                                                               const specdec__key_range *range, int count,
-                                                               const unsigned char *values, int slots,
-                                                               const unsigned char *next)
+static SPECDEC__NOINLINE void
+specdec__forward_add_key_block_of_codes(specdec__context *c, specdec__scratch *s, const specdec__attention_sums *sums,
+                                        const size_t *query, const specdec__key_range *range, int count,
+                                        const unsigned char *values, int slots, const unsigned char *next)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     float *out[SPECDEC__PASS_COLUMNS], scale[SPECDEC__PASS_COLUMNS], factor[SPECDEC__PASS_COLUMNS];
@@ -43026,7 +43079,7 @@ static int specdec__forward_list_queries(const specdec__context *c, const specde
         if (i && own)
             range[i] = range[i - 1];
         else
-            range[i] = specdec__forward_seen_range(c, u, node, block);
+            range[i] = specdec__forward_seen_keys_of_block(c, u, node, block);
         if (++own == part) {
             own = 0;
             node++;
@@ -43053,9 +43106,9 @@ static const unsigned char *specdec__forward_next_page(const specdec__context *c
 
 /* Computes attention of nodes [first, last) to a block whose keys are all in one page, each in the slot of its
    position: key p of the block in slot p. slots: how many of the page's first slots are read. */
-static SPECDEC__NOINLINE void specdec__forward_attend_page(specdec__context *c, specdec__scratch *s,
-                                                           const specdec__attention_unit *u, int first, int last,
-                                                           int block, int page, int slots)
+static SPECDEC__NOINLINE void specdec__forward_attend_block_in_page(specdec__context *c, specdec__scratch *s,
+                                                                    const specdec__attention_unit *u, int first,
+                                                                    int last, int block, int page, int slots)
 {
     const int queries = (last - first) * (u->end_head - u->first_head);
     const unsigned char *next = specdec__forward_next_page(c, u, last, block);
@@ -43065,22 +43118,23 @@ static SPECDEC__NOINLINE void specdec__forward_attend_page(specdec__context *c, 
     int halves, at, count;
 
 
-    halves = specdec__forward_load_page(c, s, u, page, slots, 0, queries, &keys, &values);
+    halves = specdec__forward_load_keys_and_values(c, s, u, page, slots, 0, queries, &keys, &values);
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_list_queries(c, u, first, last, block, at, 4, query, range);
         specdec__forward_compute_scores(c, s, keys, (size_t)u->kv->dim, halves, slots, next ? next : keys, query,
                                         count);
-        specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, values, halves,
-                                    next ? next + u->kv->key_bytes : values);
+        specdec__forward_add_key_block(c, &u->sums, s->scores, query, range, count, values, halves,
+                                       next ? next + u->kv->key_bytes : values);
         next = NULL; /* prefetched by now */
     }
 }
 
-/* Computes attention of nodes [first, last) to a block as specdec__forward_attend_page does, where the cache has 8-bit
-   codes. keys: those of the page and kv head. */
-static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c, specdec__scratch *s,
-                                                            const specdec__attention_unit *u, int first, int last,
-                                                            int block, const unsigned char *keys, int slots)
+/* Computes attention of nodes [first, last) to a block as specdec__forward_attend_block_in_page does, where the cache
+   has 8-bit codes. keys: those of the page and kv head. */
+static SPECDEC__NOINLINE void specdec__forward_attend_block_of_codes(specdec__context *c, specdec__scratch *s,
+                                                                     const specdec__attention_unit *u, int first,
+                                                                     int last, int block, const unsigned char *keys,
+                                                                     int slots)
 {
     const int part = u->end_head - u->first_head, queries = (last - first) * part;
     /* columns of several nodes are contiguous only if the unit has all query heads of its kv head */
@@ -43094,22 +43148,23 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
         count = specdec__forward_list_queries(c, u, first, last, block, at,
                                               apart ? part - at % part : SPECDEC__PASS_COLUMNS, query, range);
         specdec__forward_compute_tile_scores(c, s, keys, u->kv->dim, slots,
-                                             specdec__forward_query_column(c, u->layer,
-                                                                           first - c->first_node + at / part,
-                                                                           u->first_head + at % part),
+                                             specdec__forward_column_of_rotated_query(c, u->layer,
+                                                                                      first - c->first_node + at / part,
+                                                                                      u->first_head + at % part),
                                              count);
-        specdec__forward_fold_code_block(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
+        specdec__forward_add_key_block_of_codes(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots,
+                                                next);
         next = NULL; /* prefetched by now */
     }
 }
 
 /* Computes attention of one node to a block whose keys lie in several pages or other slots: scores are computed page by
    page, then put into logical order. slots (64): where the keys lie. */
-static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context *c, specdec__scratch *s,
-                                                               const specdec__attention_unit *u, int node, int block,
-                                                               const int *slots)
+static SPECDEC__NOINLINE void specdec__forward_attend_scattered_keys(specdec__context *c, specdec__scratch *s,
+                                                                     const specdec__attention_unit *u, int node,
+                                                                     int block, const int *slots)
 {
-    const specdec__key_range seen = specdec__forward_seen_range(c, u, node, block);
+    const specdec__key_range seen = specdec__forward_seen_keys_of_block(c, u, node, block);
     const size_t dim = (size_t)u->kv->value_dim, heads = (size_t)u->layer->shape.heads;
     int at, i, j, done;
 
@@ -43127,7 +43182,8 @@ static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context 
             int page = slots[done] / SPECDEC__KEYS;
             const void *keys, *values;
 
-            specdec__forward_load_page(c, s, u, page, SPECDEC__KEYS, page & 1, SPECDEC__KEYS, &keys, &values);
+            specdec__forward_load_keys_and_values(c, s, u, page, SPECDEC__KEYS, page & 1, SPECDEC__KEYS, &keys,
+                                                  &values);
             specdec__forward_compute_scores(c, s, keys, (size_t)u->kv->dim, 0, SPECDEC__KEYS, keys, query, count);
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
@@ -43138,15 +43194,15 @@ static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context 
             done = j;
         }
         memcpy(s->scores, logical, (size_t)count * sizeof *logical);
-        specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, s->gathered, 0, s->gathered);
+        specdec__forward_add_key_block(c, &u->sums, s->scores, query, range, count, s->gathered, 0, s->gathered);
     }
 }
 
 /* Copies the 8-bit keys and values of a block to s->page_codes, each to the slot of its position, as a page would hold
    them. slots (64): where they lie. */
-static void specdec__forward_gather_code_block(const specdec__context *c, specdec__scratch *s,
-                                               const specdec__attention_unit *u, specdec__key_range range,
-                                               const int *slots)
+static void specdec__forward_gather_block_codes(const specdec__context *c, specdec__scratch *s,
+                                                const specdec__attention_unit *u, specdec__key_range range,
+                                                const int *slots)
 {
     int i;
 
@@ -43157,17 +43213,17 @@ static void specdec__forward_gather_code_block(const specdec__context *c, specde
 
 /* Returns how many nodes, from `node` on, can share one pass over a block: their keys in it are in the same slots,
    though some nodes see more of them. all: the keys that any of these nodes sees. */
-static int specdec__forward_count_sharing(const specdec__context *c, const specdec__attention_unit *u, int node,
-                                          int block, specdec__key_range *all)
+static int specdec__forward_count_nodes_sharing_slots(const specdec__context *c, const specdec__attention_unit *u,
+                                                      int node, int block, specdec__key_range *all)
 {
     const specdec__view *view = c->batch->views[node];
     int committed = (block + 1) * SPECDEC__KEYS <= view->length, last = node + 1;
 
-    *all = specdec__forward_seen_range(c, u, node, block);
+    *all = specdec__forward_seen_keys_of_block(c, u, node, block);
     for (;
          last < u->end_node && c->batch->views[last] == view && (committed || (c->on_chain[node] && c->on_chain[last]));
          last++) {
-        const specdec__key_range one = specdec__forward_seen_range(c, u, last, block);
+        const specdec__key_range one = specdec__forward_seen_keys_of_block(c, u, last, block);
 
         if (one.from >= one.to)
             break;
@@ -43179,8 +43235,8 @@ static int specdec__forward_count_sharing(const specdec__context *c, const specd
 
 /* Returns the page that holds the keys of a range of a block, each in the slot of its position, for a node; -1: there
    is no such page, and slots (64) tell where the keys lie. */
-static int specdec__forward_find_page(const specdec__context *c, const specdec__attention_unit *u, int node, int block,
-                                      specdec__key_range range, int *slots)
+static int specdec__forward_find_page_of_keys(const specdec__context *c, const specdec__attention_unit *u, int node,
+                                              int block, specdec__key_range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int from = block * SPECDEC__KEYS + range.from, count = range.to - range.from;
@@ -43206,26 +43262,26 @@ static void specdec__forward_attend_block(specdec__context *c, specdec__scratch 
     int node, share, page, slots[SPECDEC__KEYS], i;
 
     for (node = u->first_node; node < u->end_node; node += share) {
-        specdec__key_range range = specdec__forward_seen_range(c, u, node, block);
+        specdec__key_range range = specdec__forward_seen_keys_of_block(c, u, node, block);
 
         share = 1;
         if (range.from >= range.to)
             continue;
-        share = specdec__forward_count_sharing(c, u, node, block, &range);
-        page = specdec__forward_find_page(c, u, node + share - 1, block, range, slots);
+        share = specdec__forward_count_nodes_sharing_slots(c, u, node, block, &range);
+        page = specdec__forward_find_page_of_keys(c, u, node + share - 1, block, range, slots);
         if (specdec__kv_types[c->kv.type].has_codes) {
             const unsigned char *keys = s->page_codes;
 
             if (page >= 0)
                 keys = specdec__kv_keys_address(&c->kv, u->kv, page, u->kv_head);
             else
-                specdec__forward_gather_code_block(c, s, u, range, slots);
-            specdec__forward_attend_tiles(c, s, u, node, node + share, block, keys, range.to);
+                specdec__forward_gather_block_codes(c, s, u, range, slots);
+            specdec__forward_attend_block_of_codes(c, s, u, node, node + share, block, keys, range.to);
         } else if (page >= 0) {
-            specdec__forward_attend_page(c, s, u, node, node + share, block, page, range.to);
+            specdec__forward_attend_block_in_page(c, s, u, node, node + share, block, page, range.to);
         } else {
             for (i = node; i < node + share; i++)
-                specdec__forward_attend_gathered(c, s, u, i, block, slots);
+                specdec__forward_attend_scattered_keys(c, s, u, i, block, slots);
         }
     }
 }
@@ -43384,8 +43440,9 @@ static specdec__attention_division specdec__forward_divide_attention(const specd
 }
 
 /* Returns unit number i of a layer's attention, as specdec__forward_divide_attention has divided it. */
-static specdec__attention_unit specdec__forward_make_unit(const specdec__context *c, const specdec__layer *layer,
-                                                          const specdec__attention_division *by, int i)
+static specdec__attention_unit specdec__forward_make_attention_unit(const specdec__context *c,
+                                                                    const specdec__layer *layer,
+                                                                    const specdec__attention_division *by, int i)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, stretch = i % by->stretches;
     const int part = i / by->stretches % by->head_parts, round = i / by->stretches / by->head_parts % by->rounds;
@@ -43416,7 +43473,7 @@ static int specdec__forward_run_attention(specdec__context *c, int thread, const
 
     while ((from = specdec__pool_claim_items(c->pool, by.units, 1, &end)) < by.units)
         for (; from < end; from++) {
-            specdec__attention_unit unit = specdec__forward_make_unit(c, layer, &by, from);
+            specdec__attention_unit unit = specdec__forward_make_attention_unit(c, layer, &by, from);
 
             specdec__forward_attend_unit(c, thread, &unit, by.stretches > 1);
         }
@@ -43599,7 +43656,7 @@ static void specdec__recurrent_find_taps(const specdec__context *c, const specde
 {
     const specdec__states *s = &c->kv.states;
     const specdec__recurrent_sizes *m = &s->recurrent_sizes;
-    const size_t window = specdec__recurrent_window_floats(m), size = specdec__state_slot_floats_per_layer(m);
+    const size_t window = specdec__recurrent_conv_window_floats(m), size = specdec__state_slot_floats_per_layer(m);
     const float *state = part->read_slot < 0 ? c->recurrent.zeros
                                              : specdec__states_slot_address(s, part->read_slot) + (size_t)layer * size +
                                                    (s->current_window[part->read_slot] ? window : 0);
@@ -43623,8 +43680,8 @@ static float specdec__forward_softplus(float x)
 
 /* Computes the decay and the rate of each head's update for one token. made: the numbers that the input matrices have
    given for the heads. */
-static void specdec__recurrent_compute_rates(const specdec__context *c, const specdec__layer *layer, const float *made,
-                                             float *decay, float *rate)
+static void specdec__recurrent_compute_decay_and_rate(const specdec__context *c, const specdec__layer *layer,
+                                                      const float *made, float *decay, float *rate)
 {
     const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
     const float *a = layer->vector[SPECDEC__RECURRENT_A], *bias = layer->vector[SPECDEC__RECURRENT_DT_BIAS];
@@ -43645,7 +43702,7 @@ static void specdec__recurrent_compute_rates(const specdec__context *c, const sp
 
 /* Returns the number of channels that one unit of work of the convolution computes: those of one head where heads are
    normalised, else 64. */
-static int specdec__recurrent_block_channels(const specdec__recurrent_sizes *m)
+static int specdec__recurrent_channels_per_work_unit(const specdec__recurrent_sizes *m)
 {
     return m->kind == SPECDEC__GATED_DELTA ? m->rows : 64;
 }
@@ -43657,7 +43714,7 @@ static void specdec__recurrent_convolve_row(specdec__context *c, const specdec__
 {
     const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
     const specdec__recurrent_row *row = &c->recurrent.row[number];
-    const int size = specdec__recurrent_block_channels(m), at = block * size;
+    const int size = specdec__recurrent_channels_per_work_unit(m), at = block * size;
     const int count = specdec__min_int(size, m->channels - at);
     const float *taps[SPECDEC__MAX_TAPS], *bias = layer->vector[SPECDEC__RECURRENT_BIAS];
     float *out = c->recurrent.convolved + (size_t)number * (size_t)c->recurrent.convolved_stride;
@@ -43665,8 +43722,8 @@ static void specdec__recurrent_convolve_row(specdec__context *c, const specdec__
 
     specdec__recurrent_find_taps(c, part, layer->recurrent_index, number, m->taps, taps);
     if (!block && m->heads)
-        specdec__recurrent_compute_rates(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
-                                         out + m->channels + specdec__round_up(m->heads, 16));
+        specdec__recurrent_compute_decay_and_rate(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
+                                                  out + m->channels + specdec__round_up(m->heads, 16));
     for (i = 0; i < m->taps; i++)
         taps[i] += at;
     c->kernels->convolve(taps, layer->vector[m->heads ? SPECDEC__RECURRENT_TAPS : SPECDEC__RECURRENT_SHORT_TAPS] + at,
@@ -43738,9 +43795,9 @@ static void specdec__recurrent_run_head(specdec__context *c, int thread, const s
                                         const specdec__layer *layer, int head)
 {
     specdec__states *s = &c->kv.states;
-    const size_t size = specdec__recurrent_head_floats(&s->recurrent_sizes), bytes = size * sizeof(float);
+    const size_t size = specdec__recurrent_state_matrix_floats(&s->recurrent_sizes), bytes = size * sizeof(float);
     const size_t at = (size_t)layer->recurrent_index * specdec__state_slot_floats_per_layer(&s->recurrent_sizes) +
-                      2 * specdec__recurrent_window_floats(&s->recurrent_sizes) + (size_t)head * size;
+                      2 * specdec__recurrent_conv_window_floats(&s->recurrent_sizes) + (size_t)head * size;
     float *from = part->read_slot < 0 ? NULL : specdec__states_slot_address(s, part->read_slot) + at, *base = from;
     specdec__scratch *scratch = &c->scratch[thread];
     int i;
@@ -43786,13 +43843,14 @@ static void specdec__recurrent_store_inputs(specdec__context *c, int thread, con
         half = part->written_slot == part->read_slot && !s->current_window[part->written_slot];
         window = specdec__states_slot_address(s, part->written_slot) +
                  (size_t)layer->recurrent_index * specdec__state_slot_floats_per_layer(m) +
-                 (half ? specdec__recurrent_window_floats(m) : 0);
+                 (half ? specdec__recurrent_conv_window_floats(m) : 0);
         specdec__recurrent_find_taps(c, part, layer->recurrent_index,
                                      part->base_row < part->first_row ? -1 : part->base_row, m->taps - 1, taps);
         for (i = 0; i < m->taps - 1; i++)
             memcpy(window + (size_t)i * row, taps[i], row * sizeof *window);
-        c->scratch[thread].state_read += part->read_slot < 0 ? 0 : specdec__recurrent_window_floats(m) * sizeof(float);
-        c->scratch[thread].state_written += specdec__recurrent_window_floats(m) * sizeof(float);
+        c->scratch[thread].state_read += part->read_slot < 0 ? 0
+                                                             : specdec__recurrent_conv_window_floats(m) * sizeof(float);
+        c->scratch[thread].state_written += specdec__recurrent_conv_window_floats(m) * sizeof(float);
         c->scratch[thread].state_read += (size_t)part->waiting_tokens * inputs;
     }
     for (i = specdec__max_int(part->base_row + 1, part->first_row); i < end; i++)
@@ -43830,7 +43888,7 @@ static void specdec__recurrent_apply_gate(specdec__context *c, const specdec__la
 static int specdec__recurrent_convolve_rows(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
-    const int size = specdec__recurrent_block_channels(m), blocks = (m->channels + size - 1) / size;
+    const int size = specdec__recurrent_channels_per_work_unit(m), blocks = (m->channels + size - 1) / size;
     const int items = c->recurrent.rows * blocks;
     int i, k, from, end = 0;
 
@@ -43891,8 +43949,8 @@ static int specdec__recurrent_run_layer(specdec__context *c, int thread, const s
 
 SPECDEC__FOR_SIZE
 
-/* Runs all recurrent layers for the rows of specdec__recurrent_finish_early, as a function of the thread pool. */
-static void specdec__recurrent_finish_layers(void *argument, int thread)
+/* Runs all recurrent layers for the rows of specdec__recurrent_apply_waiting_tokens, a function of the thread pool. */
+static void specdec__recurrent_apply_waiting_on_thread(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     int i;
@@ -43904,7 +43962,7 @@ static void specdec__recurrent_finish_layers(void *argument, int thread)
 
 /* Finishes the states of a step that has ended early or is not run: applies the waiting tokens where they are not
    applied yet, and no other rows. It takes as long as reading the states, and cannot be cancelled. */
-static void specdec__recurrent_finish_early(specdec__context *c)
+static void specdec__recurrent_apply_waiting_tokens(specdec__context *c)
 {
     specdec__recurrent_rows *m = &c->recurrent;
     int *cancel = c->pool->cancel, never = 0, n = c->n, applies = 0, i, k;
@@ -43928,7 +43986,7 @@ static void specdec__recurrent_finish_early(specdec__context *c)
         return;
     c->n = 0;
     c->pool->cancel = &never;
-    specdec__pool_run(c->pool, c->threads, specdec__recurrent_finish_layers, c);
+    specdec__pool_run(c->pool, c->threads, specdec__recurrent_apply_waiting_on_thread, c);
     c->pool->cancel = cancel;
     c->n = n;
 }
@@ -43941,7 +43999,7 @@ static void specdec__recurrent_end_step(specdec__context *c, int done)
     int i;
 
     if (!done)
-        specdec__recurrent_finish_early(c);
+        specdec__recurrent_apply_waiting_tokens(c);
     for (i = 0; i < c->recurrent.parts; i++) {
         const specdec__recurrent_part *part = &c->recurrent.part[i];
         specdec__state *state = &part->view->state;
@@ -44059,7 +44117,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Turns a router's outputs for the experts of a row, router (experts), into their softmax or their sigmoids. */
-static void specdec__forward_normalise_router(const specdec__context *c, float *router)
+static void specdec__forward_normalise_router_outputs(const specdec__context *c, float *router)
 {
     const specdec__model *m = c->model;
     float sum = 0;
@@ -44137,7 +44195,7 @@ static void specdec__forward_choose_experts(const specdec__context *c, const spe
     int *expert = c->routes.expert + row * m->chosen_experts, count = 0, i;
     unsigned char open[SPECDEC__MAX_CHOSEN_EXPERTS];
 
-    specdec__forward_normalise_router(c, router);
+    specdec__forward_normalise_router_outputs(c, router);
     specdec__forward_choose_groups(m, &scores, open);
     for (i = 0; i < m->experts; i++)
         if (open[i / (m->experts / m->groups)])
@@ -44188,7 +44246,7 @@ static const specdec__matrix_product *specdec__forward_find_routed_tile(const sp
 
     *job = &c->routes.job[at / tiles];
     for (;; targets++, i -= own) {
-        own = specdec__matrix_tiles(targets->matrix) / c->model->experts;
+        own = specdec__matrix_count_tiles(targets->matrix) / c->model->experts;
         if (i < own)
             break;
     }
@@ -44212,13 +44270,13 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
     sums[0] = scratch->sums;
     sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
-        tiles += specdec__matrix_tiles(targets[i].matrix) / c->model->experts;
+        tiles += specdec__matrix_count_tiles(targets[i].matrix) / c->model->experts;
     for (specdec__item_walk_begin(&walk, c->pool, tiles * c->routes.jobs, 2); walk.at < walk.count;
          specdec__item_walk_advance(&walk, pair)) {
         specdec__matrix_tile places[2], next[2];
         const specdec__matrix_product *t = specdec__forward_find_routed_tile(c, targets, walk.at, tiles, places, &job);
 
-        own = specdec__matrix_tiles(t->matrix) / c->model->experts;
+        own = specdec__matrix_count_tiles(t->matrix) / c->model->experts;
         pair = places[1].tile % own && walk.at + 1 < walk.end ? 2 : 1;
         specdec__forward_find_routed_tile(c, targets, specdec__item_walk_item_after(&walk, pair), tiles, next, &unused);
         specdec__forward_multiply_tiles(c, places, pair, next, job->column, job->count, scratch, sums);
@@ -44458,7 +44516,7 @@ static int specdec__forward_run_attention_half(specdec__context *c, int thread, 
     }
     if (specdec__forward_run_attention(c, thread, layer) ||
         (latent->rank &&
-         specdec__forward_project_heads(c, thread, layer, SPECDEC__V_B, c->h, latent->value_dim, attended)))
+         specdec__forward_project_by_head_matrices(c, thread, layer, SPECDEC__V_B, c->h, latent->value_dim, attended)))
         return 1;
     in = specdec__forward_make_input(c->h, c->n, attended, NULL);
     t = specdec__forward_make_product(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
@@ -44476,8 +44534,8 @@ static int specdec__forward_run_attention_half(specdec__context *c, int thread, 
 
 /* Lists the input matrices of a recurrent layer, and where in rows of c->recurrent.projected they write. Returns how
    many. */
-static int specdec__recurrent_list_products(const specdec__context *c, const specdec__layer *layer,
-                                            specdec__matrix_product *t)
+static int specdec__recurrent_list_input_products(const specdec__context *c, const specdec__layer *layer,
+                                                  specdec__matrix_product *t)
 {
     const specdec__recurrent_sizes *m = &c->model->recurrent_sizes;
     const struct { int matrix, at; } made[] = {
@@ -44501,7 +44559,7 @@ static int specdec__forward_run_recurrent_half(specdec__context *c, int thread, 
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
     const specdec__recurrent_sizes *m = &c->model->recurrent_sizes;
     specdec__matrix_product t[4];
-    const int count = specdec__recurrent_list_products(c, layer, t);
+    const int count = specdec__recurrent_list_input_products(c, layer, t);
 
     if (specdec__forward_project(c, thread, &in, t, count) || specdec__recurrent_run_layer(c, thread, layer))
         return 1;
@@ -44906,8 +44964,8 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
 }
 
 /* Computes a thread's share of the logits of the wanted rows of x, or of their bounds, or of no logits, as
-   specdec__screen_kind_of_step says. In any case h (row_count, e) becomes their hidden states. A function of the thread
-   pool. */
+   specdec__screen_output_of_step says. In any case h (row_count, e) becomes their hidden states. A function of the
+   thread pool. */
 static void specdec__forward_compute_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -44922,16 +44980,16 @@ static void specdec__forward_compute_logits(void *argument, int thread)
     in.source_rows = c->rows;
     c->scratch[thread].current_half = 2 * m->layers;
     if (thread == 0) {
-        c->screen.computed = specdec__screen_kind_of_step(c);
+        c->screen.computed = specdec__screen_output_of_step(c);
         c->screen.too_large = 0;
     }
-    if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_LOGITS) {
+    if (specdec__screen_output_of_step(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
-            specdec__forward_finish_logits(c, thread);
+            specdec__forward_check_and_cap_logits(c, thread);
         return;
     }
     specdec__forward_quantise(c, thread, &in);
-    if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
+    if (specdec__screen_output_of_step(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
     specdec__screen_compute_norms(c, thread);
     if (specdec__pool_barrier(c->pool))
@@ -45166,8 +45224,8 @@ static int specdec__forward_index_in_path(const int *path, int n, int node)
    nodes, descend from path[count - 1], and get the numbers 0, 1, ... in this order. With stay = -1 all nodes behind
    path[count - 1] stay, and their numbers fall by count; those that do not descend from it are never used again.
    Returns the number of nodes left. */
-static int specdec__forward_commit_keeping(specdec__context *c, specdec__view *view, const int *path, int count,
-                                           int stay, int n)
+static int specdec__forward_commit_and_keep_nodes(specdec__context *c, specdec__view *view, const int *path, int count,
+                                                  int stay, int n)
 {
     const int all = stay < 0, last = path[count - 1], left = all ? n - 1 - last : stay, end = all ? n - count : stay;
     int i, span;
@@ -45203,7 +45261,7 @@ typedef struct specdec__prefill_rows {
     int reads_from;     /* the token of the first row of `reads` */
     /* Called after each batch, tokens [at, at + n), before it is committed; its error ends the prefill. NULL: not
        called. */
-    specdec_result (*batch_done)(void *listener, int at, int n);
+    specdec_result (*batch_done)(void *listener, int at, int n); /* called after tokens [at, at + n) are run */
     void *listener; /* argument of batch_done */
 } specdec__prefill_rows;
 
@@ -46683,7 +46741,7 @@ static SPECDEC__UNUSED void specdec__settle_compute_needed_logits(specdec__conte
     w.vocab = c->output->rows;
     w.row = c->logits + (size_t)column * (size_t)w.vocab;
     w.column = column;
-    w.groups = specdec__screen_groups(c->output);
+    w.groups = specdec__screen_count_groups(c->output);
     w.largest = c->screen.largest + (size_t)column * (size_t)w.groups;
     w.allowed = need->allowed;
     w.found = found;
@@ -49272,9 +49330,9 @@ static void specdec__retrieve_add_segment_attention(specdec__context *c, specdec
     if (t->few_dimensions)
         specdec__retrieve_score_by_few_dimensions(c, t, keys);
     else
-        specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
-                                             SPECDEC__KEYS, specdec__forward_query_column(c, t->layer, 0, t->query),
-                                             t->count);
+        specdec__forward_compute_tile_scores(
+            c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim, SPECDEC__KEYS,
+            specdec__forward_column_of_rotated_query(c, t->layer, 0, t->query), t->count);
     for (q = 0; q < t->count; q++, chunks += r->candidates) {
         for (k = 0; k < a->length; k++)
             weights[k] = specdec__forward_get_score(c, t->scratch, q, a->from + k);
@@ -51587,8 +51645,8 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
     for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
-    drafts->extended_count = specdec__forward_commit_keeping(c, &m->views[at], c->path, count, stay,
-                                                             drafts->extended_count);
+    drafts->extended_count = specdec__forward_commit_and_keep_nodes(c, &m->views[at], c->path, count, stay,
+                                                                    drafts->extended_count);
 }
 
 /* Makes the draft model run on at most `threads` threads of a pool from now on. */
@@ -58334,7 +58392,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage
         return SPECDEC_OK;
     }
     if (order->kind == SPECDEC__ORDER_KEEP) {
-        specdec__forward_commit_keeping(c, stage->view, order->path, order->n, order->stay, order->first);
+        specdec__forward_commit_and_keep_nodes(c, stage->view, order->path, order->n, order->stay, order->first);
         return SPECDEC_OK;
     }
     stage->failed |= !specdec__view_reserve_and_notify(stage->view, &c->kv, end);
@@ -60182,8 +60240,9 @@ static int specdec__obey_commit_nodes(specdec__link *link, const specdec__kv_eve
         return 0;
     if (!known)
         specdec__view_commit(n->view, &c->kv, n->path, n->first_number);
-    link->own.node_count = !known ? 0 : specdec__forward_commit_keeping(c, n->view, n->path, n->first_number,
-                                                                        n->second_number, known);
+    link->own.node_count = !known ? 0
+                                  : specdec__forward_commit_and_keep_nodes(c, n->view, n->path, n->first_number,
+                                                                           n->second_number, known);
     return 1;
 }
 
@@ -63475,7 +63534,7 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
    not below `to`. */
 static specdec__cursor specdec__gguf_cursor_at(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, to);
 
     c.offset = place < from ? from : place;
     c.is_bad = c.offset >= to;
@@ -63493,8 +63552,8 @@ int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf
     if (c.is_bad) /* none left */
         return 0;
     from = c.offset;
-    pair->key = specdec__cursor_string(&c);
-    pair->value = specdec__cursor_value(&c);
+    pair->key = specdec__cursor_read_string(&c);
+    pair->value = specdec__cursor_read_value(&c);
     if (c.is_bad)
         return 0;
     pair->record.data = gguf->file.data + from;
@@ -63526,7 +63585,7 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     c.size = array->bytes;
     c.offset = *place;
     c.is_bad = 0;
-    *string = specdec__cursor_string(&c);
+    *string = specdec__cursor_read_string(&c);
     *place = c.is_bad ? *place : c.offset;
     return !c.is_bad;
 }
@@ -63606,7 +63665,7 @@ static int specdec__type_describe(const specdec__quant_type *known, specdec_type
     type->name = known->name;
     type->block = known->block;
     type->bytes = known->bytes;
-    type->writable = !known->granule || specdec__quant_encoder_of(known);
+    type->writable = !known->granule || specdec__quant_find_encoder(known);
     return 1;
 }
 
@@ -65306,7 +65365,7 @@ enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
 #define SPECDEC__ROWS_AT_ONCE (SPECDEC__PARTS < SPECDEC__WIDTH ? SPECDEC__PARTS : SPECDEC__WIDTH)
 #if SPECDEC__LANES < 16 /* without fused multiply-adds: long functions are not inlined, and queries are taken singly */
 #define SPECDEC__LANE_LONG_FUNCTION SPECDEC__TARGET static __attribute__((noinline))
-#define SPECDEC__QUERIES_AT_ONCE 1
+#define SPECDEC__QUERIES_AT_ONCE 1 /* queries that share one pass over keys and values */
 #define SPECDEC__UNROLL_PARTS
 #else
 #define SPECDEC__LANE_LONG_FUNCTION SPECDEC__LANE_INLINE
@@ -65321,7 +65380,7 @@ SPECDEC__LANE_LONG_FUNCTION V X(exp)(V x)
 
     x = X(min)(X(max)(x, X(set)(-87.0f)), X(set)(88.0f));
     SPECDEC__EXP(x, shifter, n, r, p, X(madd), X(set), X(sub));
-    return X(scale2)(p, shifter);
+    return X(times_power_of_2)(p, shifter);
 }
 
 /* Values [from, to) of x * weight / sqrt(mean of x^2 over `length` values + epsilon). */
@@ -65434,8 +65493,8 @@ SPECDEC__LANE_INLINE void X(value_extent)(const float *values, float *high, floa
         highs[p] = X(max)(x0, X(max)(x1, zero));
         lows[p] = X(max)(X(sub)(zero, x0), X(max)(X(sub)(zero, x1), zero));
     }
-    *high = X(highest)(highs);
-    *low = X(highest)(lows);
+    *high = X(largest_lane)(highs);
+    *low = X(largest_lane)(lows);
 }
 
 /* Quantises blocks [from, to) of 32 values of a row into column c. */
@@ -65847,9 +65906,9 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
 
         part[p] = X(max)(X(max)(X(load)(at), X(load)(at + 16)), X(max)(X(load)(at + 32), X(load)(at + 48)));
     }
-    grown = X(highest)(part);
+    grown = X(largest_lane)(part);
     if (grown > *max) {
-        factor = specdec__float_from_bits((uint32_t)X(first_bits)(X(exp)(X(set)(*max - grown))));
+        factor = specdec__float_from_bits((uint32_t)X(bits_of_lane_0)(X(exp)(X(set)(*max - grown))));
         *max = grown;
     }
     highest = X(set)(*max);
@@ -65985,7 +66044,7 @@ SPECDEC__LANE int X(find_largest)(const float *x, int groups, float *largest)
                 zeros[p] = X(madd)(X(mul)(some, X(set)(1e8f)), X(set)(0), zeros[p]); /* NaN where it is too large */
                 part[p] = k ? X(max)(some, part[p]) : some;
             }
-        largest[i] = X(highest)(part);
+        largest[i] = X(largest_lane)(part);
     }
     return X(sum)(zeros) == 0;
 }
@@ -66257,7 +66316,7 @@ SPECDEC__LANE float X(float_to_codes)(const float *values, int count, int8_t *co
             sizes[p] = X(max)(X(max)(X(sub)(X(set)(0), x), x), sizes[p]);
         }
     }
-    scale = X(highest)(sizes) * (1.0f / 127.0f);
+    scale = X(largest_lane)(sizes) * (1.0f / 127.0f);
     inverse = scale > 1e-30f && scale < 1e30f ? 1.0f / scale : 0;
     for (i = 0; i < count; i += SPECDEC__LANES)
         X(store_low_bytes)(codes + i, X(madd)(X(load)(values + i), X(set)(inverse), X(set)(12582912.0f)));
@@ -66275,7 +66334,7 @@ SPECDEC__LANE_LONG_FUNCTION V X(exp_approximate)(V x, V base)
     x = X(sub)(x, X(sub)(shifter, magic));
     p = X(madd)(x, X(set)(0.055008933f), X(set)(0.242211f));
     p = X(madd)(X(madd)(p, x, X(set)(0.6932829f)), x, X(set)(1));
-    return X(scale2)(p, shifter);
+    return X(times_power_of_2)(p, shifter);
 }
 
 /* part (16 lanes) = lane by lane, the largest of 64 numbers in 4 groups of 16, `apart` floats apart. */
@@ -66296,7 +66355,7 @@ SPECDEC__LANE SPECDEC__NOINLINE void X(block_maxima)(const V *parts, int count, 
     int i;
 
     for (i = 0; i < count; i += 4)
-        X(highest4)(parts + i * SPECDEC__PARTS, top + i);
+        X(largest_lanes_of_four)(parts + i * SPECDEC__PARTS, top + i);
 }
 
 /* Updates the largest scores of the `some` queries from number `from` on with those of a block, top (16). factor (16):
@@ -66460,7 +66519,7 @@ SPECDEC__VECTORISE SPECDEC__LANE int X(count_unreachable)(const float *logits, i
         }
         if (!some)
             continue;
-        X(noise)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_TOKEN_STEP, bits);
+        X(compute_noise_bits)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_TOKEN_STEP, bits);
         for (j = 0; j < 16; j++) {
             const uint32_t a = bits[j] > bits[j + 16] ? bits[j] : bits[j + 16];
             const uint32_t b = bits[j + 32] > bits[j + 48] ? bits[j + 32] : bits[j + 48];

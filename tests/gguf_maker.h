@@ -258,7 +258,7 @@ static inline void maker_put_scale(uint32_t type, unsigned char *at, float scale
     if (type == 39) {
         *at = (unsigned char)(specdec__bits_from_float(scale) >> 23 & 255);
     } else if (type == 40) {
-        while (byte < 0x7E && 2 * specdec__quant_half_of_e4m3((unsigned)byte + 1) <= scale)
+        while (byte < 0x7E && 2 * specdec__quant_e4m3_divided_by_2((unsigned)byte + 1) <= scale)
             byte++;
         memset(at, byte, 4);
     } else if (type == 29) {
@@ -805,7 +805,8 @@ static inline void maker_sizes(const maker_recipe *r, int i, int *size)
     size[SPECDEC__DIM_INPUT] = r->layer_inputs;
     size[SPECDEC__DIM_AFTER_INPUT] = r->layer_inputs ? r->embedding : 0;
     size[SPECDEC__DIM_SCALE] = specdec__architecture_trait(a, SPECDEC__SCALES_OUTPUT);
-    specdec__model_stream_sizes(specdec__architecture_trait(a, SPECDEC__ALTUP), r->embedding, specdec__architecture_trait(a, SPECDEC__LAUREL), size);
+    specdec__model_compute_stream_dimensions(specdec__architecture_trait(a, SPECDEC__ALTUP), r->embedding,
+                                             specdec__architecture_trait(a, SPECDEC__LAUREL), size);
     size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && specdec__architecture_trait(a, SPECDEC__SHARED_GATE);
 }
 
@@ -824,14 +825,14 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     model.embedding = r->embedding;
     mixing.kind = maker_recurs(r, i, &attends, &feeds) ? mixing.kind : SPECDEC__NO_STATE;
     maker_sizes(r, i, size);
-    specdec__model_recurrent_tensor_sizes(&model, &mixing, size);
+    specdec__model_compute_recurrent_dimensions(&model, &mixing, size);
     model.latent_attention = maker_latent(r);
     memset(&shape, 0, sizeof shape);
     shape.heads = r->heads;
     shape.key_dim = r->head_dim;
     shape.rope_dim = r->rope_dim;
     if (model.latent_attention.rank)
-        specdec__model_latent_sizes(&model, &shape, size);
+        specdec__model_compute_latent_dimensions(&model, &shape, size);
     for (j = 0; j < SPECDEC__DIM_COUNT; j++)
         size[j] *= (attends || (j != SPECDEC__DIM_Q && j != SPECDEC__DIM_Q_ROWS && j != SPECDEC__DIM_HEADS && j != SPECDEC__DIM_K && j != SPECDEC__DIM_V && j != SPECDEC__DIM_O &&
                                 j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || (j != SPECDEC__DIM_FF && j != SPECDEC__DIM_GATE && j != SPECDEC__DIM_EXPERTS && j != SPECDEC__DIM_EXPERT_INPUT && j != SPECDEC__DIM_EXPERT_FF &&

@@ -303,7 +303,7 @@ static const expected cases[] = {
 
 static int same_bytes(specdec__bytes a, const char *text)
 {
-    return text ? a.data && specdec__bytes_are(a, text) : !a.size;
+    return text ? a.data && specdec__bytes_equal_string(a, text) : !a.size;
 }
 
 static void test_templates(void)

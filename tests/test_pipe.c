@@ -1553,7 +1553,7 @@ static void test_memory(void)
 
         CHECK_EQUAL_INT(specdec__kv_total_bytes(&target->kv), 0);
         CHECK_EQUAL_INT(target->model->tile_bytes, specdec__matrix_tile_bytes(&target->model->output) *
-                                                       (size_t)specdec__matrix_tiles(&target->model->output));
+                                                       (size_t)specdec__matrix_count_tiles(&target->model->output));
         four.ranks[0].text->engine->opened_models[0]->tile_bytes = SPECDEC__READING_LEAST_BYTES; /* a large head, and no layer to measure */
         specdec__engine_time_weight_reading(four.ranks[0].text->engine);
     }

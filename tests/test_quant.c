@@ -421,7 +421,7 @@ static void test_encoders_at_the_edges(void)
     for (number = 0; number < SPECDEC__TYPE_COUNT; number++) {
         const specdec__quant_type *type = specdec__quant_find_type(number);
 
-        if (!type || (type->decode && !specdec__quant_encoder_of(type)))
+        if (!type || (type->decode && !specdec__quant_find_encoder(type)))
             continue;
         TEST("equal values come back nearly equal, zeros exactly");
         for (k = 0; k < 6; k++) {
@@ -583,7 +583,7 @@ static void compare_models(specdec__gguf *original, specdec__gguf *quantised, ui
                            double *ours)
 {
     const specdec__quant_type *type = specdec__quant_find_type(number);
-    specdec__cursor c = specdec__cursor_at_start(quantised->file.data, quantised->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(quantised->file.data, quantised->file.size);
     double their_sum = 0, our_sum = 0, count = 0;
     uint64_t i;
 
@@ -606,7 +606,7 @@ static void compare_models(specdec__gguf *original, specdec__gguf *quantised, ui
         specdec__quant_to_float(specdec__quant_find_type(reference.type), reference.data, elements, a);
         specdec__quant_to_float(type, tensor.data, elements, b);
         their_sum += relative_square(a, b, elements);
-        if (specdec__quant_encoder_of(type) || !type->decode) {
+        if (specdec__quant_find_encoder(type) || !type->decode) {
             specdec__quant_from_float(type, a, elements, encoded);
             specdec__quant_to_float(type, encoded, elements, b);
             our_sum += relative_square(a, b, elements);

@@ -122,7 +122,7 @@ static int make(int kind, int n)
         m->epsilon = 1e-30f;
         m->fact[SPECDEC__LOGIT_SCALE] = k ? b.model[0].fact[SPECDEC__LOGIT_SCALE] : roll(2) ? 1 : 0.37f;
         m->fact[SPECDEC__LOGIT_CAP] = k ? b.model[0].fact[SPECDEC__LOGIT_CAP] : roll(3) ? 0 : 0.01f + 30 * unit() * unit();
-        specdec__model_count_weights(m, &m->output);
+        specdec__model_count_whole_matrix(m, &m->output);
         arena.base = b.memory + (size_t)k * (1 << 20);
         arena.size = 1 << 20;
         if (specdec__model_repack_matrices(m, k ? 2 : 0, &arena, &b.pool, &hooks, &error))
@@ -289,7 +289,7 @@ static void step(int kind, int n, counts *done, const char *isa)
     specdec__pool_run(&b.pool, 1, specdec__forward_compute_logits, &c[1]);
     CHECK(c[1].screen.computed);
     for (i = 0; i < all; i++) {
-        const size_t groups = (size_t)specdec__screen_groups(c[1].output), row = i / (size_t)b.rows;
+        const size_t groups = (size_t)specdec__screen_count_groups(c[1].output), row = i / (size_t)b.rows;
 
         low += b.logits[1][i] < b.logits[0][i];
         low += b.largest[row * groups + i % (size_t)b.rows / SPECDEC__SCREEN_GROUP] < b.logits[1][i];

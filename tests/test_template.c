@@ -103,7 +103,7 @@ static void test_renderings(void)
     }
     TEST("an error names line and column, and what the template says itself");
     render("a\n b{{ raise_exception('no ' ~ x) }}", NULL, "\"user\"");
-    CHECK(run.raised && run.line == 2 && run.column >= 3 && specdec__bytes_are(run.culprit, "no user"));
+    CHECK(run.raised && run.line == 2 && run.column >= 3 && specdec__bytes_equal_string(run.culprit, "no user"));
     render("a\n\n  {{ 1 + }}", NULL, NULL);
     CHECK(run.failed && !run.raised && run.line == 3 && run.column >= 8);
 }

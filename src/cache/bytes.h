@@ -113,15 +113,15 @@ static void specdec__view_copy_keys_from_or_to_file(const specdec__view *view, c
    layer. */
 static size_t specdec__state_bytes_in_file(const specdec__states *s)
 {
-    return s->bytes -
-           specdec__recurrent_window_floats(&s->recurrent_sizes) * sizeof(float) * (size_t)s->recurrent_sizes.layers;
+    return s->bytes - specdec__recurrent_conv_window_floats(&s->recurrent_sizes) * sizeof(float) *
+                          (size_t)s->recurrent_sizes.layers;
 }
 
 /* Copies the recurrent state in a slot between the cache and a file: for each layer the window of its convolution, then
    the matrices of its heads. */
 static void specdec__state_copy_slot_from_or_to_file(const specdec__states *s, int slot, specdec__kv_file *file)
 {
-    const size_t window = specdec__recurrent_window_floats(&s->recurrent_sizes),
+    const size_t window = specdec__recurrent_conv_window_floats(&s->recurrent_sizes),
                  layer = specdec__state_slot_floats_per_layer(&s->recurrent_sizes);
     const size_t matrices = layer - 2 * window;
     int i;

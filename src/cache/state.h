@@ -60,7 +60,7 @@ SPECDEC__FOR_SIZE
 /* Returns the floats of one layer in a slot: two windows, and the matrices of all heads. */
 static size_t specdec__state_slot_floats_per_layer(const specdec__recurrent_sizes *m)
 {
-    return 2 * specdec__recurrent_window_floats(m) + (size_t)m->heads * specdec__recurrent_head_floats(m);
+    return 2 * specdec__recurrent_conv_window_floats(m) + (size_t)m->heads * specdec__recurrent_state_matrix_floats(m);
 }
 
 /* Returns the bytes of one slot: the states of all recurrent layers for one sequence. */

@@ -52,8 +52,9 @@ static int specdec__obey_commit_nodes(specdec__link *link, const specdec__kv_eve
         return 0;
     if (!known)
         specdec__view_commit(n->view, &c->kv, n->path, n->first_number);
-    link->own.node_count = !known ? 0 : specdec__forward_commit_keeping(c, n->view, n->path, n->first_number,
-                                                                        n->second_number, known);
+    link->own.node_count = !known ? 0
+                                  : specdec__forward_commit_and_keep_nodes(c, n->view, n->path, n->first_number,
+                                                                           n->second_number, known);
     return 1;
 }
 

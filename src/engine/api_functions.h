@@ -77,7 +77,7 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
    not below `to`. */
 static specdec__cursor specdec__gguf_cursor_at(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, to);
 
     c.offset = place < from ? from : place;
     c.is_bad = c.offset >= to;
@@ -95,8 +95,8 @@ int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf
     if (c.is_bad) /* none left */
         return 0;
     from = c.offset;
-    pair->key = specdec__cursor_string(&c);
-    pair->value = specdec__cursor_value(&c);
+    pair->key = specdec__cursor_read_string(&c);
+    pair->value = specdec__cursor_read_value(&c);
     if (c.is_bad)
         return 0;
     pair->record.data = gguf->file.data + from;
@@ -128,7 +128,7 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     c.size = array->bytes;
     c.offset = *place;
     c.is_bad = 0;
-    *string = specdec__cursor_string(&c);
+    *string = specdec__cursor_read_string(&c);
     *place = c.is_bad ? *place : c.offset;
     return !c.is_bad;
 }
@@ -208,7 +208,7 @@ static int specdec__type_describe(const specdec__quant_type *known, specdec_type
     type->name = known->name;
     type->block = known->block;
     type->bytes = known->bytes;
-    type->writable = !known->granule || specdec__quant_encoder_of(known);
+    type->writable = !known->granule || specdec__quant_find_encoder(known);
     return 1;
 }
 

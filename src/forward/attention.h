@@ -108,7 +108,8 @@ static void specdec__forward_norm_joint_heads(specdec__context *c, int thread, c
 
 /* Returns the column of c->rotated_columns that holds a query: columns of one kv head are contiguous, as they see the
    same keys. */
-static int specdec__forward_query_column(const specdec__context *c, const specdec__layer *l, int row, int head)
+static int specdec__forward_column_of_rotated_query(const specdec__context *c, const specdec__layer *l, int row,
+                                                    int head)
 {
     int group = l->shape.heads / l->shape.kv_heads;
 
@@ -191,7 +192,8 @@ static void specdec__forward_rotate_queries(specdec__context *c, int thread, con
         c->kernels->scale(out, scale, dim);
         specdec__forward_check_row_is_finite(c, thread, row, out, dim, SPECDEC__FINITE_FACTOR);
         if (specdec__kv_types[c->kv.type].has_codes)
-            c->kernels->quantise(out, 0, dim / 32, specdec__forward_query_column(c, l, row, i), &c->rotated_columns);
+            c->kernels->quantise(out, 0, dim / 32, specdec__forward_column_of_rotated_query(c, l, row, i),
+                                 &c->rotated_columns);
     }
 }
 
@@ -223,8 +225,8 @@ SPECDEC__INLINE int specdec__forward_count_seen_keys(const specdec__context *c, 
 }
 
 /* Returns which keys of block number `block`, of 64 logical positions, a node attends to. */
-static specdec__key_range specdec__forward_seen_range(const specdec__context *c, const specdec__attention_unit *u,
-                                                      int node, int block)
+static specdec__key_range specdec__forward_seen_keys_of_block(const specdec__context *c,
+                                                              const specdec__attention_unit *u, int node, int block)
 {
     const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
     specdec__key_range range;
@@ -255,9 +257,9 @@ static void specdec__forward_seen_slots(const specdec__context *c, const specdec
 /* Gets the keys and values in the first `slots` slots of a page for `queries` queries. Returns 1 if they are half
    floats in the cache, read in place; 0: they are floats, converted into a buffer if necessary, the first or (second =
    1) the second one. */
-static int specdec__forward_load_page(const specdec__context *c, specdec__scratch *s, const specdec__attention_unit *u,
-                                      int page, int slots, int second, int queries, const void **keys,
-                                      const void **values)
+static int specdec__forward_load_keys_and_values(const specdec__context *c, specdec__scratch *s,
+                                                 const specdec__attention_unit *u, int page, int slots, int second,
+                                                 int queries, const void **keys, const void **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
     const unsigned char *k = specdec__kv_keys_address(&c->kv, u->kv, page, u->kv_head);
@@ -282,9 +284,9 @@ static int specdec__forward_load_page(const specdec__context *c, specdec__scratc
 
 /* Adds a block of keys to the softmax and the weighted sums of up to four queries (online softmax). scores (count, 64):
    of these queries. next: values to be prefetched. */
-static void specdec__forward_fold_block(specdec__context *c, const specdec__attention_sums *sums, float *scores,
-                                        const size_t *query, const specdec__key_range *range, int count,
-                                        const void *values, int halves, const void *next)
+static void specdec__forward_add_key_block(specdec__context *c, const specdec__attention_sums *sums, float *scores,
+                                           const size_t *query, const specdec__key_range *range, int count,
+                                           const void *values, int halves, const void *next)
 {
     const int dim = sums->width - 16;
     const size_t row_bytes = (size_t)dim * (halves ? 2 : 4);
@@ -331,11 +333,10 @@ static void specdec__forward_hide_keys(specdec__scratch *s, int from, int to, sp
    scores are s->scores. values: those of the page's first `slots` slots. Canonical: weights times scales of values,
    over a block and for one query, are quantised to codes in [0, 255] with one scale; the sum of codes times codes over
    the block is an exact integer. */
-static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context *c, specdec__scratch *s,
-                                                               const specdec__attention_sums *sums, const size_t *query,
-                                                               const specdec__key_range *range, int count,
-                                                               const unsigned char *values, int slots,
-                                                               const unsigned char *next)
+static SPECDEC__NOINLINE void
+specdec__forward_add_key_block_of_codes(specdec__context *c, specdec__scratch *s, const specdec__attention_sums *sums,
+                                        const size_t *query, const specdec__key_range *range, int count,
+                                        const unsigned char *values, int slots, const unsigned char *next)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     float *out[SPECDEC__PASS_COLUMNS], scale[SPECDEC__PASS_COLUMNS], factor[SPECDEC__PASS_COLUMNS];
@@ -437,7 +438,7 @@ static int specdec__forward_list_queries(const specdec__context *c, const specde
         if (i && own)
             range[i] = range[i - 1];
         else
-            range[i] = specdec__forward_seen_range(c, u, node, block);
+            range[i] = specdec__forward_seen_keys_of_block(c, u, node, block);
         if (++own == part) {
             own = 0;
             node++;
@@ -464,9 +465,9 @@ static const unsigned char *specdec__forward_next_page(const specdec__context *c
 
 /* Computes attention of nodes [first, last) to a block whose keys are all in one page, each in the slot of its
    position: key p of the block in slot p. slots: how many of the page's first slots are read. */
-static SPECDEC__NOINLINE void specdec__forward_attend_page(specdec__context *c, specdec__scratch *s,
-                                                           const specdec__attention_unit *u, int first, int last,
-                                                           int block, int page, int slots)
+static SPECDEC__NOINLINE void specdec__forward_attend_block_in_page(specdec__context *c, specdec__scratch *s,
+                                                                    const specdec__attention_unit *u, int first,
+                                                                    int last, int block, int page, int slots)
 {
     const int queries = (last - first) * (u->end_head - u->first_head);
     const unsigned char *next = specdec__forward_next_page(c, u, last, block);
@@ -476,22 +477,23 @@ static SPECDEC__NOINLINE void specdec__forward_attend_page(specdec__context *c, 
     int halves, at, count;
 
 
-    halves = specdec__forward_load_page(c, s, u, page, slots, 0, queries, &keys, &values);
+    halves = specdec__forward_load_keys_and_values(c, s, u, page, slots, 0, queries, &keys, &values);
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_list_queries(c, u, first, last, block, at, 4, query, range);
         specdec__forward_compute_scores(c, s, keys, (size_t)u->kv->dim, halves, slots, next ? next : keys, query,
                                         count);
-        specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, values, halves,
-                                    next ? next + u->kv->key_bytes : values);
+        specdec__forward_add_key_block(c, &u->sums, s->scores, query, range, count, values, halves,
+                                       next ? next + u->kv->key_bytes : values);
         next = NULL; /* prefetched by now */
     }
 }
 
-/* Computes attention of nodes [first, last) to a block as specdec__forward_attend_page does, where the cache has 8-bit
-   codes. keys: those of the page and kv head. */
-static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c, specdec__scratch *s,
-                                                            const specdec__attention_unit *u, int first, int last,
-                                                            int block, const unsigned char *keys, int slots)
+/* Computes attention of nodes [first, last) to a block as specdec__forward_attend_block_in_page does, where the cache
+   has 8-bit codes. keys: those of the page and kv head. */
+static SPECDEC__NOINLINE void specdec__forward_attend_block_of_codes(specdec__context *c, specdec__scratch *s,
+                                                                     const specdec__attention_unit *u, int first,
+                                                                     int last, int block, const unsigned char *keys,
+                                                                     int slots)
 {
     const int part = u->end_head - u->first_head, queries = (last - first) * part;
     /* columns of several nodes are contiguous only if the unit has all query heads of its kv head */
@@ -505,22 +507,23 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
         count = specdec__forward_list_queries(c, u, first, last, block, at,
                                               apart ? part - at % part : SPECDEC__PASS_COLUMNS, query, range);
         specdec__forward_compute_tile_scores(c, s, keys, u->kv->dim, slots,
-                                             specdec__forward_query_column(c, u->layer,
-                                                                           first - c->first_node + at / part,
-                                                                           u->first_head + at % part),
+                                             specdec__forward_column_of_rotated_query(c, u->layer,
+                                                                                      first - c->first_node + at / part,
+                                                                                      u->first_head + at % part),
                                              count);
-        specdec__forward_fold_code_block(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
+        specdec__forward_add_key_block_of_codes(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots,
+                                                next);
         next = NULL; /* prefetched by now */
     }
 }
 
 /* Computes attention of one node to a block whose keys lie in several pages or other slots: scores are computed page by
    page, then put into logical order. slots (64): where the keys lie. */
-static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context *c, specdec__scratch *s,
-                                                               const specdec__attention_unit *u, int node, int block,
-                                                               const int *slots)
+static SPECDEC__NOINLINE void specdec__forward_attend_scattered_keys(specdec__context *c, specdec__scratch *s,
+                                                                     const specdec__attention_unit *u, int node,
+                                                                     int block, const int *slots)
 {
-    const specdec__key_range seen = specdec__forward_seen_range(c, u, node, block);
+    const specdec__key_range seen = specdec__forward_seen_keys_of_block(c, u, node, block);
     const size_t dim = (size_t)u->kv->value_dim, heads = (size_t)u->layer->shape.heads;
     int at, i, j, done;
 
@@ -538,7 +541,8 @@ static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context 
             int page = slots[done] / SPECDEC__KEYS;
             const void *keys, *values;
 
-            specdec__forward_load_page(c, s, u, page, SPECDEC__KEYS, page & 1, SPECDEC__KEYS, &keys, &values);
+            specdec__forward_load_keys_and_values(c, s, u, page, SPECDEC__KEYS, page & 1, SPECDEC__KEYS, &keys,
+                                                  &values);
             specdec__forward_compute_scores(c, s, keys, (size_t)u->kv->dim, 0, SPECDEC__KEYS, keys, query, count);
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
@@ -549,15 +553,15 @@ static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context 
             done = j;
         }
         memcpy(s->scores, logical, (size_t)count * sizeof *logical);
-        specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, s->gathered, 0, s->gathered);
+        specdec__forward_add_key_block(c, &u->sums, s->scores, query, range, count, s->gathered, 0, s->gathered);
     }
 }
 
 /* Copies the 8-bit keys and values of a block to s->page_codes, each to the slot of its position, as a page would hold
    them. slots (64): where they lie. */
-static void specdec__forward_gather_code_block(const specdec__context *c, specdec__scratch *s,
-                                               const specdec__attention_unit *u, specdec__key_range range,
-                                               const int *slots)
+static void specdec__forward_gather_block_codes(const specdec__context *c, specdec__scratch *s,
+                                                const specdec__attention_unit *u, specdec__key_range range,
+                                                const int *slots)
 {
     int i;
 
@@ -568,17 +572,17 @@ static void specdec__forward_gather_code_block(const specdec__context *c, specde
 
 /* Returns how many nodes, from `node` on, can share one pass over a block: their keys in it are in the same slots,
    though some nodes see more of them. all: the keys that any of these nodes sees. */
-static int specdec__forward_count_sharing(const specdec__context *c, const specdec__attention_unit *u, int node,
-                                          int block, specdec__key_range *all)
+static int specdec__forward_count_nodes_sharing_slots(const specdec__context *c, const specdec__attention_unit *u,
+                                                      int node, int block, specdec__key_range *all)
 {
     const specdec__view *view = c->batch->views[node];
     int committed = (block + 1) * SPECDEC__KEYS <= view->length, last = node + 1;
 
-    *all = specdec__forward_seen_range(c, u, node, block);
+    *all = specdec__forward_seen_keys_of_block(c, u, node, block);
     for (;
          last < u->end_node && c->batch->views[last] == view && (committed || (c->on_chain[node] && c->on_chain[last]));
          last++) {
-        const specdec__key_range one = specdec__forward_seen_range(c, u, last, block);
+        const specdec__key_range one = specdec__forward_seen_keys_of_block(c, u, last, block);
 
         if (one.from >= one.to)
             break;
@@ -590,8 +594,8 @@ static int specdec__forward_count_sharing(const specdec__context *c, const specd
 
 /* Returns the page that holds the keys of a range of a block, each in the slot of its position, for a node; -1: there
    is no such page, and slots (64) tell where the keys lie. */
-static int specdec__forward_find_page(const specdec__context *c, const specdec__attention_unit *u, int node, int block,
-                                      specdec__key_range range, int *slots)
+static int specdec__forward_find_page_of_keys(const specdec__context *c, const specdec__attention_unit *u, int node,
+                                              int block, specdec__key_range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int from = block * SPECDEC__KEYS + range.from, count = range.to - range.from;
@@ -617,26 +621,26 @@ static void specdec__forward_attend_block(specdec__context *c, specdec__scratch 
     int node, share, page, slots[SPECDEC__KEYS], i;
 
     for (node = u->first_node; node < u->end_node; node += share) {
-        specdec__key_range range = specdec__forward_seen_range(c, u, node, block);
+        specdec__key_range range = specdec__forward_seen_keys_of_block(c, u, node, block);
 
         share = 1;
         if (range.from >= range.to)
             continue;
-        share = specdec__forward_count_sharing(c, u, node, block, &range);
-        page = specdec__forward_find_page(c, u, node + share - 1, block, range, slots);
+        share = specdec__forward_count_nodes_sharing_slots(c, u, node, block, &range);
+        page = specdec__forward_find_page_of_keys(c, u, node + share - 1, block, range, slots);
         if (specdec__kv_types[c->kv.type].has_codes) {
             const unsigned char *keys = s->page_codes;
 
             if (page >= 0)
                 keys = specdec__kv_keys_address(&c->kv, u->kv, page, u->kv_head);
             else
-                specdec__forward_gather_code_block(c, s, u, range, slots);
-            specdec__forward_attend_tiles(c, s, u, node, node + share, block, keys, range.to);
+                specdec__forward_gather_block_codes(c, s, u, range, slots);
+            specdec__forward_attend_block_of_codes(c, s, u, node, node + share, block, keys, range.to);
         } else if (page >= 0) {
-            specdec__forward_attend_page(c, s, u, node, node + share, block, page, range.to);
+            specdec__forward_attend_block_in_page(c, s, u, node, node + share, block, page, range.to);
         } else {
             for (i = node; i < node + share; i++)
-                specdec__forward_attend_gathered(c, s, u, i, block, slots);
+                specdec__forward_attend_scattered_keys(c, s, u, i, block, slots);
         }
     }
 }
@@ -795,8 +799,9 @@ static specdec__attention_division specdec__forward_divide_attention(const specd
 }
 
 /* Returns unit number i of a layer's attention, as specdec__forward_divide_attention has divided it. */
-static specdec__attention_unit specdec__forward_make_unit(const specdec__context *c, const specdec__layer *layer,
-                                                          const specdec__attention_division *by, int i)
+static specdec__attention_unit specdec__forward_make_attention_unit(const specdec__context *c,
+                                                                    const specdec__layer *layer,
+                                                                    const specdec__attention_division *by, int i)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, stretch = i % by->stretches;
     const int part = i / by->stretches % by->head_parts, round = i / by->stretches / by->head_parts % by->rounds;
@@ -827,7 +832,7 @@ static int specdec__forward_run_attention(specdec__context *c, int thread, const
 
     while ((from = specdec__pool_claim_items(c->pool, by.units, 1, &end)) < by.units)
         for (; from < end; from++) {
-            specdec__attention_unit unit = specdec__forward_make_unit(c, layer, &by, from);
+            specdec__attention_unit unit = specdec__forward_make_attention_unit(c, layer, &by, from);
 
             specdec__forward_attend_unit(c, thread, &unit, by.stretches > 1);
         }

@@ -163,7 +163,7 @@ typedef struct specdec__screen {
     int computed;    /* what the last step has computed: SPECDEC__SCREEN_LOGITS (0), ... */
     float *norms;    /* (max_rows, SPECDEC__PLANE_PARTS) norms of the columns that the output matrix was multiplied
                         by */
-    float *largest;  /* (max_rows, specdec__screen_groups): the largest bound of each group of 64 rows of the matrix */
+    float *largest;  /* (max_rows, specdec__screen_count_groups) largest bound of each group of 64 rows of the matrix */
     int too_large;   /* 1: some bound of the last step is no number, or so large that it cannot be relied on */
     int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
                                     them are left */
@@ -250,10 +250,10 @@ typedef struct specdec__context {
     float *logits;             /* (max_rows, output rows) logits, or bounds, of the wanted rows of the last step */
     specdec__screen screen;    /* screening of the output matrix */
     /* arrays for a batch: */
-    int32_t *tokens, *parents; /* (max_nodes) of specdec__batch */
-    specdec__view **views;     /* (max_nodes) of specdec__batch */
-    unsigned char *wants_logits; /* (max_nodes) of specdec__batch */
-    unsigned char *certain;    /* (max_nodes) of specdec__batch */
+    int32_t *tokens, *parents; /* (max_nodes) memory for these arrays of a specdec__batch */
+    specdec__view **views;     /* (max_nodes) memory for this array of a specdec__batch */
+    unsigned char *wants_logits; /* (max_nodes) memory for this array of a specdec__batch */
+    unsigned char *certain;    /* (max_nodes) memory for this array of a specdec__batch */
     int *path;                 /* (max_nodes): nodes to be committed */
     specdec__state_reader state_readers[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a
                                                                     caller, then drafters */
@@ -269,7 +269,7 @@ typedef struct specdec__context {
 } specdec__context;
 
 /* Returns how many groups of 64 rows, of which one has a common bound, an output matrix has. */
-SPECDEC__INLINE int specdec__screen_groups(const specdec__matrix *output)
+SPECDEC__INLINE int specdec__screen_count_groups(const specdec__matrix *output)
 {
     return (output->rows + SPECDEC__SCREEN_GROUP - 1) / SPECDEC__SCREEN_GROUP;
 }
@@ -306,7 +306,8 @@ static void specdec__context_take_scratch(specdec__context *c, int threads, spec
                                   (size_t)(specdec__kv_types[c->kv.type].has_codes ? SPECDEC__SCORE_COLUMNS : 4) *
                                       SPECDEC__KEYS);
         if (mixing->layers)
-            s->state_copies = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__recurrent_head_floats(mixing));
+            s->state_copies =
+                SPECDEC__TAKE(arena, float, (size_t)copies * specdec__recurrent_state_matrix_floats(mixing));
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->rope_partner = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->layer_embeddings = SPECDEC__TAKE(arena, float, c->model->layer_embeddings.width * c->model->layers);
@@ -556,8 +557,9 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                               specdec__size_add(specdec__size_multiply((size_t)c->max_rows, (size_t)c->output->rows),
                                                 15));
     c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows, SPECDEC__PLANE_PARTS));
-    c->screen.largest = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows,
-                                                                           (size_t)specdec__screen_groups(c->output)));
+    c->screen.largest =
+        SPECDEC__TAKE(arena, float,
+                      specdec__size_multiply((size_t)c->max_rows, (size_t)specdec__screen_count_groups(c->output)));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wants_logits = SPECDEC__TAKE(arena, unsigned char, n);

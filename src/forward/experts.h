@@ -17,7 +17,7 @@
 SPECDEC__FOR_SIZE
 
 /* Turns a router's outputs for the experts of a row, router (experts), into their softmax or their sigmoids. */
-static void specdec__forward_normalise_router(const specdec__context *c, float *router)
+static void specdec__forward_normalise_router_outputs(const specdec__context *c, float *router)
 {
     const specdec__model *m = c->model;
     float sum = 0;
@@ -95,7 +95,7 @@ static void specdec__forward_choose_experts(const specdec__context *c, const spe
     int *expert = c->routes.expert + row * m->chosen_experts, count = 0, i;
     unsigned char open[SPECDEC__MAX_CHOSEN_EXPERTS];
 
-    specdec__forward_normalise_router(c, router);
+    specdec__forward_normalise_router_outputs(c, router);
     specdec__forward_choose_groups(m, &scores, open);
     for (i = 0; i < m->experts; i++)
         if (open[i / (m->experts / m->groups)])
@@ -146,7 +146,7 @@ static const specdec__matrix_product *specdec__forward_find_routed_tile(const sp
 
     *job = &c->routes.job[at / tiles];
     for (;; targets++, i -= own) {
-        own = specdec__matrix_tiles(targets->matrix) / c->model->experts;
+        own = specdec__matrix_count_tiles(targets->matrix) / c->model->experts;
         if (i < own)
             break;
     }
@@ -170,13 +170,13 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
     sums[0] = scratch->sums;
     sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
-        tiles += specdec__matrix_tiles(targets[i].matrix) / c->model->experts;
+        tiles += specdec__matrix_count_tiles(targets[i].matrix) / c->model->experts;
     for (specdec__item_walk_begin(&walk, c->pool, tiles * c->routes.jobs, 2); walk.at < walk.count;
          specdec__item_walk_advance(&walk, pair)) {
         specdec__matrix_tile places[2], next[2];
         const specdec__matrix_product *t = specdec__forward_find_routed_tile(c, targets, walk.at, tiles, places, &job);
 
-        own = specdec__matrix_tiles(t->matrix) / c->model->experts;
+        own = specdec__matrix_count_tiles(t->matrix) / c->model->experts;
         pair = places[1].tile % own && walk.at + 1 < walk.end ? 2 : 1;
         specdec__forward_find_routed_tile(c, targets, specdec__item_walk_item_after(&walk, pair), tiles, next, &unused);
         specdec__forward_multiply_tiles(c, places, pair, next, job->column, job->count, scratch, sums);

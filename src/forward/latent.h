@@ -21,11 +21,11 @@
 
 /* Multiplies the columns of each head by the matrix of that head: out (n, stride) has `size` values for each head in a
    row. Columns [head * n, head * n + n) of c->columns are those of one head. */
-static void specdec__forward_multiply_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
-                                            float *out, int size, int stride)
+static void specdec__forward_multiply_head_matrices(specdec__context *c, int thread, const specdec__layer *layer,
+                                                    int matrix, float *out, int size, int stride)
 {
     const specdec__matrix *w = &layer->matrix[matrix];
-    const int heads = layer->shape.heads, own = specdec__matrix_tiles(w) / heads, tiles = own * heads;
+    const int heads = layer->shape.heads, own = specdec__matrix_count_tiles(w) / heads, tiles = own * heads;
     const int passes = (c->n + SPECDEC__PASS_COLUMNS - 1) / SPECDEC__PASS_COLUMNS;
     specdec__scratch *scratch = &c->scratch[thread];
     specdec__matrix_product t = {w, NULL, NULL, (size_t)stride};
@@ -55,10 +55,10 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     }
 }
 
-/* Quantises c->latent_columns, a column for each head and node, and multiplies them as specdec__forward_multiply_heads
-   does. Returns 1 when cancelled. */
-static int specdec__forward_project_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
-                                          float *out, int size, int stride)
+/* Quantises c->latent_columns, a column for each head and node, and multiplies them as
+   specdec__forward_multiply_head_matrices does. Returns 1 when cancelled. */
+static int specdec__forward_project_by_head_matrices(specdec__context *c, int thread, const specdec__layer *layer,
+                                                     int matrix, float *out, int size, int stride)
 {
     specdec__matrix_input in;
 
@@ -69,7 +69,7 @@ static int specdec__forward_project_heads(specdec__context *c, int thread, const
     specdec__forward_quantise(c, thread, &in);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    specdec__forward_multiply_heads(c, thread, layer, matrix, out, size, stride);
+    specdec__forward_multiply_head_matrices(c, thread, layer, matrix, out, size, stride);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -88,8 +88,8 @@ static int specdec__forward_absorb_queries(specdec__context *c, int thread, cons
                    c->queries + (size_t)i * stride + (size_t)(head * latent->key_dim), (size_t)still * sizeof(float));
     if (specdec__pool_barrier(c->pool))
         return 1;
-    return specdec__forward_project_heads(c, thread, layer, SPECDEC__K_B, c->absorbed, latent->rank,
-                                          specdec__forward_stride(heads * latent->rank));
+    return specdec__forward_project_by_head_matrices(c, thread, layer, SPECDEC__K_B, c->absorbed, latent->rank,
+                                                     specdec__forward_stride(heads * latent->rank));
 }
 
 /* Writes a query of a head to out, or with head -1 the key, for one row of the step: the part that RoPE rotates, then

@@ -160,7 +160,7 @@ static SPECDEC__UNUSED void specdec__forward_multiply_slice(void *argument, int 
 {
     const specdec__slices *slices = (const specdec__slices *)argument;
     specdec__context *c = slices->context;
-    const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
+    const int all = specdec__matrix_count_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
     int k = slices->number * specdec__pool_active(c->pool) + thread, end, i;
     specdec__matrix_tile places[4]; /* a pair of tiles and the next pair */
     float *sums[2];
@@ -210,8 +210,8 @@ static void specdec__forward_store_tile(const specdec__context *c, const specdec
 static const specdec__matrix_product *specdec__forward_find_tile(const specdec__matrix_product *targets, int i,
                                                                  specdec__matrix_tile *places)
 {
-    for (; i >= specdec__matrix_tiles(targets->matrix); targets++)
-        i -= specdec__matrix_tiles(targets->matrix);
+    for (; i >= specdec__matrix_count_tiles(targets->matrix); targets++)
+        i -= specdec__matrix_count_tiles(targets->matrix);
     places[0].matrix = places[1].matrix = targets->matrix;
     places[0].tile = i;
     places[1].tile = i + 1;
@@ -230,7 +230,7 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
     sums[0] = scratch->sums;
     sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
-        tiles += specdec__matrix_tiles(targets[i].matrix);
+        tiles += specdec__matrix_count_tiles(targets[i].matrix);
     for (specdec__item_walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count;
          specdec__item_walk_advance(&walk, pair)) {
         specdec__matrix_tile places[2], next[2];
@@ -239,7 +239,7 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
         const specdec__matrix_product *t = specdec__forward_find_tile(targets, walk.at - pass * tiles, places);
         int after;
 
-        pair = places[1].tile < specdec__matrix_tiles(t->matrix) && walk.at + 1 < walk.end ? 2 : 1;
+        pair = places[1].tile < specdec__matrix_count_tiles(t->matrix) && walk.at + 1 < walk.end ? 2 : 1;
         after = specdec__item_walk_item_after(&walk, pair);
         specdec__forward_find_tile(targets, passes > 1 ? after % tiles : after, next);
         specdec__forward_multiply_tiles(c, places, pair, next, column, columns, scratch, sums);

@@ -173,7 +173,7 @@ static void specdec__recurrent_find_taps(const specdec__context *c, const specde
 {
     const specdec__states *s = &c->kv.states;
     const specdec__recurrent_sizes *m = &s->recurrent_sizes;
-    const size_t window = specdec__recurrent_window_floats(m), size = specdec__state_slot_floats_per_layer(m);
+    const size_t window = specdec__recurrent_conv_window_floats(m), size = specdec__state_slot_floats_per_layer(m);
     const float *state = part->read_slot < 0 ? c->recurrent.zeros
                                              : specdec__states_slot_address(s, part->read_slot) + (size_t)layer * size +
                                                    (s->current_window[part->read_slot] ? window : 0);
@@ -197,8 +197,8 @@ static float specdec__forward_softplus(float x)
 
 /* Computes the decay and the rate of each head's update for one token. made: the numbers that the input matrices have
    given for the heads. */
-static void specdec__recurrent_compute_rates(const specdec__context *c, const specdec__layer *layer, const float *made,
-                                             float *decay, float *rate)
+static void specdec__recurrent_compute_decay_and_rate(const specdec__context *c, const specdec__layer *layer,
+                                                      const float *made, float *decay, float *rate)
 {
     const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
     const float *a = layer->vector[SPECDEC__RECURRENT_A], *bias = layer->vector[SPECDEC__RECURRENT_DT_BIAS];
@@ -219,7 +219,7 @@ static void specdec__recurrent_compute_rates(const specdec__context *c, const sp
 
 /* Returns the number of channels that one unit of work of the convolution computes: those of one head where heads are
    normalised, else 64. */
-static int specdec__recurrent_block_channels(const specdec__recurrent_sizes *m)
+static int specdec__recurrent_channels_per_work_unit(const specdec__recurrent_sizes *m)
 {
     return m->kind == SPECDEC__GATED_DELTA ? m->rows : 64;
 }
@@ -231,7 +231,7 @@ static void specdec__recurrent_convolve_row(specdec__context *c, const specdec__
 {
     const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
     const specdec__recurrent_row *row = &c->recurrent.row[number];
-    const int size = specdec__recurrent_block_channels(m), at = block * size;
+    const int size = specdec__recurrent_channels_per_work_unit(m), at = block * size;
     const int count = specdec__min_int(size, m->channels - at);
     const float *taps[SPECDEC__MAX_TAPS], *bias = layer->vector[SPECDEC__RECURRENT_BIAS];
     float *out = c->recurrent.convolved + (size_t)number * (size_t)c->recurrent.convolved_stride;
@@ -239,8 +239,8 @@ static void specdec__recurrent_convolve_row(specdec__context *c, const specdec__
 
     specdec__recurrent_find_taps(c, part, layer->recurrent_index, number, m->taps, taps);
     if (!block && m->heads)
-        specdec__recurrent_compute_rates(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
-                                         out + m->channels + specdec__round_up(m->heads, 16));
+        specdec__recurrent_compute_decay_and_rate(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
+                                                  out + m->channels + specdec__round_up(m->heads, 16));
     for (i = 0; i < m->taps; i++)
         taps[i] += at;
     c->kernels->convolve(taps, layer->vector[m->heads ? SPECDEC__RECURRENT_TAPS : SPECDEC__RECURRENT_SHORT_TAPS] + at,
@@ -312,9 +312,9 @@ static void specdec__recurrent_run_head(specdec__context *c, int thread, const s
                                         const specdec__layer *layer, int head)
 {
     specdec__states *s = &c->kv.states;
-    const size_t size = specdec__recurrent_head_floats(&s->recurrent_sizes), bytes = size * sizeof(float);
+    const size_t size = specdec__recurrent_state_matrix_floats(&s->recurrent_sizes), bytes = size * sizeof(float);
     const size_t at = (size_t)layer->recurrent_index * specdec__state_slot_floats_per_layer(&s->recurrent_sizes) +
-                      2 * specdec__recurrent_window_floats(&s->recurrent_sizes) + (size_t)head * size;
+                      2 * specdec__recurrent_conv_window_floats(&s->recurrent_sizes) + (size_t)head * size;
     float *from = part->read_slot < 0 ? NULL : specdec__states_slot_address(s, part->read_slot) + at, *base = from;
     specdec__scratch *scratch = &c->scratch[thread];
     int i;
@@ -360,13 +360,14 @@ static void specdec__recurrent_store_inputs(specdec__context *c, int thread, con
         half = part->written_slot == part->read_slot && !s->current_window[part->written_slot];
         window = specdec__states_slot_address(s, part->written_slot) +
                  (size_t)layer->recurrent_index * specdec__state_slot_floats_per_layer(m) +
-                 (half ? specdec__recurrent_window_floats(m) : 0);
+                 (half ? specdec__recurrent_conv_window_floats(m) : 0);
         specdec__recurrent_find_taps(c, part, layer->recurrent_index,
                                      part->base_row < part->first_row ? -1 : part->base_row, m->taps - 1, taps);
         for (i = 0; i < m->taps - 1; i++)
             memcpy(window + (size_t)i * row, taps[i], row * sizeof *window);
-        c->scratch[thread].state_read += part->read_slot < 0 ? 0 : specdec__recurrent_window_floats(m) * sizeof(float);
-        c->scratch[thread].state_written += specdec__recurrent_window_floats(m) * sizeof(float);
+        c->scratch[thread].state_read += part->read_slot < 0 ? 0
+                                                             : specdec__recurrent_conv_window_floats(m) * sizeof(float);
+        c->scratch[thread].state_written += specdec__recurrent_conv_window_floats(m) * sizeof(float);
         c->scratch[thread].state_read += (size_t)part->waiting_tokens * inputs;
     }
     for (i = specdec__max_int(part->base_row + 1, part->first_row); i < end; i++)
@@ -404,7 +405,7 @@ static void specdec__recurrent_apply_gate(specdec__context *c, const specdec__la
 static int specdec__recurrent_convolve_rows(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
-    const int size = specdec__recurrent_block_channels(m), blocks = (m->channels + size - 1) / size;
+    const int size = specdec__recurrent_channels_per_work_unit(m), blocks = (m->channels + size - 1) / size;
     const int items = c->recurrent.rows * blocks;
     int i, k, from, end = 0;
 
@@ -465,8 +466,8 @@ static int specdec__recurrent_run_layer(specdec__context *c, int thread, const s
 
 SPECDEC__FOR_SIZE
 
-/* Runs all recurrent layers for the rows of specdec__recurrent_finish_early, as a function of the thread pool. */
-static void specdec__recurrent_finish_layers(void *argument, int thread)
+/* Runs all recurrent layers for the rows of specdec__recurrent_apply_waiting_tokens, a function of the thread pool. */
+static void specdec__recurrent_apply_waiting_on_thread(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     int i;
@@ -478,7 +479,7 @@ static void specdec__recurrent_finish_layers(void *argument, int thread)
 
 /* Finishes the states of a step that has ended early or is not run: applies the waiting tokens where they are not
    applied yet, and no other rows. It takes as long as reading the states, and cannot be cancelled. */
-static void specdec__recurrent_finish_early(specdec__context *c)
+static void specdec__recurrent_apply_waiting_tokens(specdec__context *c)
 {
     specdec__recurrent_rows *m = &c->recurrent;
     int *cancel = c->pool->cancel, never = 0, n = c->n, applies = 0, i, k;
@@ -502,7 +503,7 @@ static void specdec__recurrent_finish_early(specdec__context *c)
         return;
     c->n = 0;
     c->pool->cancel = &never;
-    specdec__pool_run(c->pool, c->threads, specdec__recurrent_finish_layers, c);
+    specdec__pool_run(c->pool, c->threads, specdec__recurrent_apply_waiting_on_thread, c);
     c->pool->cancel = cancel;
     c->n = n;
 }
@@ -515,7 +516,7 @@ static void specdec__recurrent_end_step(specdec__context *c, int done)
     int i;
 
     if (!done)
-        specdec__recurrent_finish_early(c);
+        specdec__recurrent_apply_waiting_tokens(c);
     for (i = 0; i < c->recurrent.parts; i++) {
         const specdec__recurrent_part *part = &c->recurrent.part[i];
         specdec__state *state = &part->view->state;

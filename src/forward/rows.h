@@ -197,7 +197,7 @@ static void specdec__forward_check_logits(specdec__context *c, int thread, size_
 }
 
 /* Checks, scales and caps a thread's part of the logits, 16 at a time; there is memory for 15 behind the last. */
-static void specdec__forward_finish_logits(specdec__context *c, int thread)
+static void specdec__forward_check_and_cap_logits(specdec__context *c, int thread)
 {
     const float factor = c->model->fact[SPECDEC__LOGIT_SCALE], cap = c->model->fact[SPECDEC__LOGIT_CAP];
     const size_t all = (size_t)c->row_count * (size_t)c->output->rows;

@@ -34,7 +34,7 @@ static SPECDEC__UNUSED int64_t specdec__screen_plane_bytes(const specdec__contex
 }
 
 /* Returns what the running step computes for wanted rows: SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING. */
-SPECDEC__INLINE int specdec__screen_kind_of_step(const specdec__context *c)
+SPECDEC__INLINE int specdec__screen_output_of_step(const specdec__context *c)
 {
     return c->screen.needed == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.needed;
 }
@@ -107,7 +107,7 @@ SPECDEC__INLINE void specdec__screen_compute_bounds(const specdec__context *c, c
 /* Computes a thread's share of c->screen.largest, once all bounds are there. */
 static void specdec__screen_find_largest(specdec__context *c, int thread)
 {
-    const int rows = c->output->rows, groups = specdec__screen_groups(c->output);
+    const int rows = c->output->rows, groups = specdec__screen_count_groups(c->output);
     const int threads = specdec__pool_active(c->pool);
     const int from = groups / threads * thread, end = thread == threads - 1 ? groups : from + groups / threads;
     const int whole = specdec__min_int(end, rows / SPECDEC__SCREEN_GROUP); /* groups before it have 64 rows */

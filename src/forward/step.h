@@ -201,7 +201,7 @@ static int specdec__forward_run_attention_half(specdec__context *c, int thread, 
     }
     if (specdec__forward_run_attention(c, thread, layer) ||
         (latent->rank &&
-         specdec__forward_project_heads(c, thread, layer, SPECDEC__V_B, c->h, latent->value_dim, attended)))
+         specdec__forward_project_by_head_matrices(c, thread, layer, SPECDEC__V_B, c->h, latent->value_dim, attended)))
         return 1;
     in = specdec__forward_make_input(c->h, c->n, attended, NULL);
     t = specdec__forward_make_product(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
@@ -219,8 +219,8 @@ static int specdec__forward_run_attention_half(specdec__context *c, int thread, 
 
 /* Lists the input matrices of a recurrent layer, and where in rows of c->recurrent.projected they write. Returns how
    many. */
-static int specdec__recurrent_list_products(const specdec__context *c, const specdec__layer *layer,
-                                            specdec__matrix_product *t)
+static int specdec__recurrent_list_input_products(const specdec__context *c, const specdec__layer *layer,
+                                                  specdec__matrix_product *t)
 {
     const specdec__recurrent_sizes *m = &c->model->recurrent_sizes;
     const struct { int matrix, at; } made[] = {
@@ -244,7 +244,7 @@ static int specdec__forward_run_recurrent_half(specdec__context *c, int thread, 
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
     const specdec__recurrent_sizes *m = &c->model->recurrent_sizes;
     specdec__matrix_product t[4];
-    const int count = specdec__recurrent_list_products(c, layer, t);
+    const int count = specdec__recurrent_list_input_products(c, layer, t);
 
     if (specdec__forward_project(c, thread, &in, t, count) || specdec__recurrent_run_layer(c, thread, layer))
         return 1;
@@ -649,8 +649,8 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
 }
 
 /* Computes a thread's share of the logits of the wanted rows of x, or of their bounds, or of no logits, as
-   specdec__screen_kind_of_step says. In any case h (row_count, e) becomes their hidden states. A function of the thread
-   pool. */
+   specdec__screen_output_of_step says. In any case h (row_count, e) becomes their hidden states. A function of the
+   thread pool. */
 static void specdec__forward_compute_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -665,16 +665,16 @@ static void specdec__forward_compute_logits(void *argument, int thread)
     in.source_rows = c->rows;
     c->scratch[thread].current_half = 2 * m->layers;
     if (thread == 0) {
-        c->screen.computed = specdec__screen_kind_of_step(c);
+        c->screen.computed = specdec__screen_output_of_step(c);
         c->screen.too_large = 0;
     }
-    if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_LOGITS) {
+    if (specdec__screen_output_of_step(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
-            specdec__forward_finish_logits(c, thread);
+            specdec__forward_check_and_cap_logits(c, thread);
         return;
     }
     specdec__forward_quantise(c, thread, &in);
-    if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
+    if (specdec__screen_output_of_step(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
     specdec__screen_compute_norms(c, thread);
     if (specdec__pool_barrier(c->pool))
@@ -909,8 +909,8 @@ static int specdec__forward_index_in_path(const int *path, int n, int node)
    nodes, descend from path[count - 1], and get the numbers 0, 1, ... in this order. With stay = -1 all nodes behind
    path[count - 1] stay, and their numbers fall by count; those that do not descend from it are never used again.
    Returns the number of nodes left. */
-static int specdec__forward_commit_keeping(specdec__context *c, specdec__view *view, const int *path, int count,
-                                           int stay, int n)
+static int specdec__forward_commit_and_keep_nodes(specdec__context *c, specdec__view *view, const int *path, int count,
+                                                  int stay, int n)
 {
     const int all = stay < 0, last = path[count - 1], left = all ? n - 1 - last : stay, end = all ? n - count : stay;
     int i, span;
@@ -946,7 +946,7 @@ typedef struct specdec__prefill_rows {
     int reads_from;     /* the token of the first row of `reads` */
     /* Called after each batch, tokens [at, at + n), before it is committed; its error ends the prefill. NULL: not
        called. */
-    specdec_result (*batch_done)(void *listener, int at, int n);
+    specdec_result (*batch_done)(void *listener, int at, int n); /* called after tokens [at, at + n) are run */
     void *listener; /* argument of batch_done */
 } specdec__prefill_rows;
 

@@ -39,7 +39,7 @@ static void specdec__forward_sum_squares(const float *x, int n, double *sum, dou
 }
 
 /* Scales row i of stream s so that its sum of squares becomes `squares`. */
-static void specdec__forward_scale_stream(const specdec__context *c, int s, int i, double squares)
+static void specdec__forward_scale_stream_row(const specdec__context *c, int s, int i, double squares)
 {
     const int width = c->model->embedding;
     double sum, own;
@@ -67,7 +67,7 @@ static void specdec__forward_equalise_streams(specdec__context *c, int thread, i
 
         specdec__forward_sum_squares(x, c->model->embedding, &sum, &squares);
         for (s = 1; s < count; s++)
-            specdec__forward_scale_stream(c, s, i, squares);
+            specdec__forward_scale_stream_row(c, s, i, squares);
         for (s = 1; end && s < count; s++)
             c->kernels->add_scaled(x, 1, specdec__forward_stream_row(c, s, i), c->model->embedding);
         if (end)

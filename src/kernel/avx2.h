@@ -42,13 +42,14 @@ SPECDEC__AVX2_LANES(load_f16, (const void *at), _mm256_cvtph_ps(_mm_loadu_si128(
                     _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at + 1)))
 
 /* Returns a * 2^n in eight lanes, where shifter is n + 1.5 * 2^23. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_of_eight(__m256 a, __m256 shifter)
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_eight_times_power_of_2(__m256 a, __m256 shifter)
 {
     return _mm256_castsi256_ps(
         _mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(shifter), 23)));
 }
-SPECDEC__AVX2_LANES(scale2, (specdec__avx2_v x, specdec__avx2_v shifter), specdec__avx2_scale2_of_eight(x.a, shifter.a),
-                    specdec__avx2_scale2_of_eight(x.b, shifter.b))
+SPECDEC__AVX2_LANES(times_power_of_2, (specdec__avx2_v x, specdec__avx2_v shifter),
+                    specdec__avx2_eight_times_power_of_2(x.a, shifter.a),
+                    specdec__avx2_eight_times_power_of_2(x.b, shifter.b))
 /* Converts eight bfloat16 to floats. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bf16(const __m128i *at)
 {
@@ -87,7 +88,7 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *par
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 /* Returns the largest of 16 lanes. */
-SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v *parts)
+SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_largest_lane(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
     __m256 b = _mm256_max_ps(x.a, x.b);
@@ -102,7 +103,7 @@ SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_sum_codes(const int8_t *code
     return specdec__sse41_sum_codes(codes);
 }
 /* Returns the bits of the float in lane 0. */
-SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_first_bits(specdec__avx2_v x)
+SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_bits_of_lane_0(specdec__avx2_v x)
 {
     return _mm_cvtsi128_si32(_mm_castps_si128(_mm256_castps256_ps128(x.a)));
 }
@@ -133,7 +134,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values
     for (key = 0; key < keys; key += 4) {
         const __m128i *from = (const __m128i *)(const void *)(values + key * SPECDEC__ROWS);
 
-        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch_page_lines(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (c = 0; c < 2; c++)
             code[c] = _mm256_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key)));
@@ -182,8 +183,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_f16(const unsigned char 
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
-/* Returns specdec__quant_half_of_e8m0 of eight bytes, as floats. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e8m0(const unsigned char *at)
+/* Returns specdec__quant_e8m0_divided_by_2 of eight bytes, as floats. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_e8m0_divided_by_2(const unsigned char *at)
 {
     const __m256i one = _mm256_set1_epi32(1);
     const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
@@ -192,8 +193,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e8m0(const unsigned c
     return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), small));
 }
 
-/* Returns specdec__quant_half_of_e4m3 of byte i of each of eight words, as floats. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e4m3(const unsigned char *words, int i)
+/* Returns specdec__quant_e4m3_divided_by_2 of byte i of each of eight words, as floats. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_e4m3_divided_by_2(const unsigned char *words, int i)
 {
     const __m256i v = _mm256_and_si256(_mm256_srl_epi32(specdec__avx2_load_32(words), _mm_cvtsi32_si128(i * 8)),
                                        _mm256_set1_epi32(127));
@@ -304,7 +305,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_q2_0(const unsigned char
 }
 
 /* Unpacks one of the groups of 32 codes that share bytes: `bits` bits of each byte, from bit `run * bits` on. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_run(const unsigned char *at, int run, int bits, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_group_of_32(const unsigned char *at, int run, int bits,
+                                                                    __m256i u[8])
 {
     int i;
 
@@ -323,9 +325,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_q4_q5_k(const unsigned c
 
     at += eighth / 2 * 512;
     if (eighth % 2)
-        specdec__avx2_unpack_run(at, 1, 4, u);
+        specdec__avx2_unpack_group_of_32(at, 1, 4, u);
     else
-        specdec__avx2_unpack_run(at, 0, 4, u);
+        specdec__avx2_unpack_group_of_32(at, 0, 4, u);
     if (bits) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -340,7 +342,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_six_bits(const unsigned 
 {
     int i;
 
-    specdec__avx2_unpack_run(low + run % 2 * 512, run / 2, 4, u);
+    specdec__avx2_unpack_group_of_32(low + run % 2 * 512, run / 2, 4, u);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
         __m256i h = specdec__avx2_load_32(high + i * 64);
@@ -372,10 +374,10 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_two_bits(const unsigned 
 
     at += eighth / 4 * 512;
     switch (eighth % 4) {
-    case 0: specdec__avx2_unpack_run(at, 0, 2, u); break;
-    case 1: specdec__avx2_unpack_run(at, 1, 2, u); break;
-    case 2: specdec__avx2_unpack_run(at, 2, 2, u); break;
-    default: specdec__avx2_unpack_run(at, 3, 2, u); break;
+    case 0: specdec__avx2_unpack_group_of_32(at, 0, 2, u); break;
+    case 1: specdec__avx2_unpack_group_of_32(at, 1, 2, u); break;
+    case 2: specdec__avx2_unpack_group_of_32(at, 2, 2, u); break;
+    default: specdec__avx2_unpack_group_of_32(at, 3, 2, u); break;
     }
     if (bits) {
         SPECDEC__UNROLL
@@ -390,11 +392,11 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_two_bits(const unsigned 
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_codes(int type, const unsigned char *tile, int block, int half,
                                                               __m256i u[8])
 {
-    const unsigned char *own = specdec__x86_block_of(type, tile + half * 32, block);
+    const unsigned char *own = specdec__x86_find_file_block(type, tile + half * 32, block);
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx2, own, specdec__x86_part_of(type, block), u)
+    SPECDEC__X86_CODES(avx2, own, specdec__x86_group_in_file_block(type, block), u)
     default: /* Q8_0 */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -517,53 +519,54 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_unpack_factors(int typ
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_load_block_scales(int type, const unsigned char *tile, int half,
                                                                    __m256 d[2])
 {
-    const unsigned char *at = tile + specdec__x86_scale_offset(type) + half * 16;
+    const unsigned char *at = tile + specdec__x86_offset_of_d(type) + half * 16;
 
     d[0] = d[1] = _mm256_setzero_ps();
-    if (!specdec__x86_has_plain_scale(type))
+    if (!specdec__x86_has_scale_without_factors(type))
         d[0] = specdec__avx2_from_f16(at);
-    if (!specdec__x86_has_plain_scale(type) && specdec__x86_has_minimum(type))
+    if (!specdec__x86_has_scale_without_factors(type) && specdec__x86_has_minimum(type))
         d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_from_f16(at + 2 * SPECDEC__ROWS));
 }
 
 /* Up to 256 values of 8 rows of a tile. */
 typedef struct specdec__avx2_rows {
     const unsigned char *tile; /* the tile that the rows are in */
-    const int8_t *factors;     /* see specdec__avx2_unpack_factors */
-    __m256 d[2];               /* see specdec__avx2_load_block_scales */
+    const int8_t *factors;     /* integer factors of d and dmin: see specdec__avx2_unpack_factors */
+    __m256 d[2];               /* d and dmin of the 8 rows: see specdec__avx2_load_block_scales */
     int half;              /* 0: rows 0 to 7, 1: rows 8 to 15 */
 } specdec__avx2_rows;
 
-/* Returns the scales of a granule, or, with which = 1, the minimums, of 8 rows. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const specdec__avx2_rows *rows,
-                                                                 int granule)
+/* Returns the scales of a granule, or, with minimums = 1, the minimums, of 8 rows. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scales_or_minimums(int type, int minimums,
+                                                                              const specdec__avx2_rows *rows,
+                                                                              int granule)
 {
-    const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
+    const int8_t *factors = rows->factors + minimums * 256 + granule * 16 + rows->half * 8;
 
     if (type == SPECDEC__TYPE_MXFP4)
-        return specdec__avx2_half_of_e8m0(specdec__x86_block_of(type, rows->tile, granule) + rows->half * 8);
+        return specdec__avx2_e8m0_divided_by_2(specdec__x86_find_file_block(type, rows->tile, granule) +
+                                               rows->half * 8);
     if (type == SPECDEC__TYPE_NVFP4)
-        return specdec__avx2_half_of_e4m3(specdec__x86_block_of(type, rows->tile, granule / 2) + rows->half * 32,
-                                          granule % 4);
-    if (specdec__x86_has_plain_scale(type))
-        return specdec__avx2_from_f16(specdec__x86_block_of(type, rows->tile,
-                                                            granule) + specdec__x86_scale_offset(type) +
-                                      which * 2 * SPECDEC__ROWS + rows->half * 16);
-    return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
+        return specdec__avx2_e4m3_divided_by_2(
+            specdec__x86_find_file_block(type, rows->tile, granule / 2) + rows->half * 32, granule % 4);
+    if (specdec__x86_has_scale_without_factors(type))
+        return specdec__avx2_from_f16(specdec__x86_find_file_block(type, rows->tile, granule) +
+                                      specdec__x86_offset_of_d(type) + minimums * 2 * SPECDEC__ROWS + rows->half * 16);
+    return _mm256_mul_ps(rows->d[minimums], specdec__avx2_from_bytes(factors));
 }
 
-/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_pair), from the sum of
-   its unsigned codes. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_sum(int type, __m256i sum)
+/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_make_pair_from_codes),
+   from the sum of its unsigned codes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_make_pair_from_sum(int type, __m256i sum)
 {
-    const int bias = specdec__x86_bias(type), below = -bias * specdec__x86_granule(type);
+    const int bias = specdec__x86_bias(type), below = -bias * specdec__x86_values_per_scale(type);
 
     return _mm256_add_epi16(sum, _mm256_set1_epi32(-bias * 65536 + (below & 65535)));
 }
 
-/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_pair), from its `count`
-   vectors of codes. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_codes(int type, const __m256i *u, int count)
+/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_make_pair_from_codes),
+   from its `count` vectors of codes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_make_pair_from_codes(int type, const __m256i *u, int count)
 {
     const __m256i ones = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1);
     const int wide = specdec__avx2_is_signed(type);
@@ -575,11 +578,11 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_codes(int type
         sum = wide ? _mm256_add_epi16(sum, _mm256_maddubs_epi16(ones, u[i])) : _mm256_add_epi8(sum, u[i]);
     if (wide)
         return _mm256_and_si256(_mm256_madd_epi16(sum, words), _mm256_set1_epi32(65535));
-    return specdec__avx2_correction_of_sum(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
+    return specdec__avx2_make_pair_from_sum(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
 }
 
 /* Returns how many products of vectors are added in 16 bits, where that cannot saturate. */
-SPECDEC__INLINE int specdec__avx2_chain_length(int type, int vectors)
+SPECDEC__INLINE int specdec__avx2_products_per_16_bit_sum(int type, int vectors)
 {
     return specdec__avx2_is_signed(type) ? 1 : specdec__min_int(32767 / (254 * specdec__x86_highest_code(type)),
                                                                 vectors);
@@ -594,10 +597,10 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair_products(int is_signed,
 #define SPECDEC__AVX2_REGISTER_COLUMNS 4 /* columns that are multiplied by codes in registers, at most */
 
 /* Computes sums (column) = the dots of the vectors of a granule with columns. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_granule_sums(int type, int columns, int vectors, const __m256i *u,
-                                                              const int32_t *x, __m256i *sums)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_granule_dots(int type, int columns, int vectors,
+                                                                      const __m256i *u, const int32_t *x, __m256i *sums)
 {
-    const int step = specdec__avx2_chain_length(type, vectors);
+    const int step = specdec__avx2_products_per_16_bit_sum(type, vectors);
     __m256i part[SPECDEC__AVX2_REGISTER_COLUMNS], product;
     int i, c;
 
@@ -629,7 +632,7 @@ typedef void specdec__avx2_block_function(const unsigned char *tile, int block, 
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_block(int type, const unsigned char *tile, int block,
                                                               const char *ahead, specdec__panel *panel)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule;
+    const int granule = specdec__x86_values_per_scale(type), per = 32 / granule;
     int8_t *room = panel->u.codes + 512;
     specdec__avx2_rows rows;
     __m256i u[8];
@@ -638,7 +641,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_block(int type, const un
     rows.tile = tile;
     specdec__x86_prefetch_bytes(specdec__x86_block_bytes(type), ahead);
     rows.factors = room;
-    if (!block && !specdec__x86_has_plain_scale(type))
+    if (!block && !specdec__x86_has_scale_without_factors(type))
         specdec__avx2_unpack_factors(type, tile, room);
     SPECDEC__UNROLL
     for (rows.half = 0; rows.half < 2; rows.half++) {
@@ -652,10 +655,10 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_block(int type, const un
         for (g = 0; g < per; g++) {
             k = block * per + g;
             specdec__avx2_store_32(panel->pair[k] + to,
-                                   specdec__avx2_correction_of_codes(type, u + g * 4, granule / 4));
-            _mm256_storeu_ps(panel->scale[k] + to, specdec__avx2_granule_scale(type, 0, &rows, k));
+                                   specdec__avx2_make_pair_from_codes(type, u + g * 4, granule / 4));
+            _mm256_storeu_ps(panel->scale[k] + to, specdec__avx2_granule_scales_or_minimums(type, 0, &rows, k));
             if (specdec__x86_has_minimum(type))
-                _mm256_storeu_ps(panel->minimum[k] + to, specdec__avx2_granule_scale(type, 1, &rows, k));
+                _mm256_storeu_ps(panel->minimum[k] + to, specdec__avx2_granule_scales_or_minimums(type, 1, &rows, k));
         }
     }
 }
@@ -674,8 +677,8 @@ SPECDEC__X86_RARE_TYPES(SPECDEC__AVX2_BLOCK, static)
 
 /* Computes pair (granule, row), the pairs that correct dots, of a block's granules of `vectors` vectors (4 or 8) of
    signed codes. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_corrections(int vectors, const int8_t *codes,
-                                                                     int32_t (*pair)[SPECDEC__ROWS])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_pairs(int vectors, const int8_t *codes,
+                                                               int32_t (*pair)[SPECDEC__ROWS])
 {
     __m256i u[8];
     int g, half, i;
@@ -686,7 +689,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_corrections(int vectors
             for (i = 0; i < vectors; i++)
                 u[i] = specdec__avx2_load_32(codes + i * 64 + half * 32);
             specdec__avx2_store_32(pair[g] + half * 8,
-                                   specdec__avx2_correction_of_codes(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
+                                   specdec__avx2_make_pair_from_codes(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
         }
 }
 
@@ -702,7 +705,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_nibbles_of_half_words(__m256
 }
 
 /* Returns the indices for a shuffle that takes the same four bytes of every word. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shuffle_pattern(uint32_t bytes)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shuffle_indices_in_words(uint32_t bytes)
 {
     const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
 
@@ -719,11 +722,12 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_codes_of_points(int twos, __
     const __m256i words = specdec__avx2_load_32(points + (twos ? i / 4 : i / 2) * 16);
     __m256i index = specdec__avx2_nibbles_of_half_words(words, twos ? i / 2 % 2 : i % 2);
 
-    index = _mm256_shuffle_epi8(index,
-                                specdec__avx2_shuffle_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
+    index = _mm256_shuffle_epi8(index, specdec__avx2_shuffle_indices_in_words(!twos   ? 0x03010200
+                                                                              : i % 2 ? 0x03030101
+                                                                                      : 0x02020000));
     index = twos ? _mm256_and_si256(index, _mm256_set1_epi32(0x0C030C03)) : index;
-    signs = _mm256_and_si256(_mm256_shuffle_epi8(signs, specdec__avx2_shuffle_pattern((uint32_t)(i / 2) * 0x01010101u)),
-                             bits);
+    signs = _mm256_and_si256(
+        _mm256_shuffle_epi8(signs, specdec__avx2_shuffle_indices_in_words((uint32_t)(i / 2) * 0x01010101u)), bits);
     signs = _mm256_or_si256(_mm256_cmpeq_epi8(signs, bits), _mm256_set1_epi8(1)); /* the sign, -1 or 1, in each byte */
     return _mm256_sign_epi8(_mm256_shuffle_epi8(table, index), signs);
 }
@@ -773,7 +777,7 @@ typedef struct specdec__x86_grid_scales {
 } specdec__x86_grid_scales;
 
 /* Returns the layout of the scales of a tile of a type with a grid. */
-SPECDEC__INLINE specdec__x86_grid_scales specdec__x86_grid_scales_of(uint32_t type, const unsigned char *tile)
+SPECDEC__INLINE specdec__x86_grid_scales specdec__x86_grid_scale_layout(uint32_t type, const unsigned char *tile)
 {
     specdec__x86_grid_scales out = {tile, 16, 0, 0.125f};
 
@@ -796,7 +800,7 @@ SPECDEC__INLINE specdec__x86_grid_scales specdec__x86_grid_scales_of(uint32_t ty
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_grid_scales(uint32_t type, const unsigned char *tile,
                                                                     float (*scale)[SPECDEC__ROWS])
 {
-    const specdec__x86_grid_scales from = specdec__x86_grid_scales_of(type, tile);
+    const specdec__x86_grid_scales from = specdec__x86_grid_scale_layout(type, tile);
     int g;
 
     for (g = 0; g < from.count; g++)
@@ -811,7 +815,7 @@ SPECDEC__INLINE int specdec__avx2_has_two_bit_points(uint32_t type)
 }
 
 /* Returns the magnitudes that the indices in a type's points stand for. */
-SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_grid_magnitudes(uint32_t type)
+SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_load_magnitude_table(uint32_t type)
 {
     const __m128i twos = _mm_setr_epi8(8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0);
     const __m128i odd = _mm_setr_epi8(1, 3, 5, 7, 9, 11, 13, 15, 0, 0, 0, 0, 0, 0, 0, 0);
@@ -825,7 +829,7 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_block_of_grid(int type, const uns
                                                              specdec__panel *panel)
 {
     const int sevens = type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S;
-    const __m256i table = _mm256_broadcastsi128_si256(specdec__avx2_grid_magnitudes((uint32_t)type));
+    const __m256i table = _mm256_broadcastsi128_si256(specdec__avx2_load_magnitude_table((uint32_t)type));
     int8_t *codes = panel->u.codes;
     specdec__grid_group group;
 
@@ -836,10 +840,10 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_block_of_grid(int type, const uns
         specdec__avx2_store_group_codes(0, sevens, table, &group, codes);
     if (!block)
         specdec__avx2_unpack_grid_scales((uint32_t)type, tile, panel->scale);
-    if (specdec__x86_granule(type) == 32)
-        specdec__avx2_compute_corrections(8, codes, panel->pair + block);
+    if (specdec__x86_values_per_scale(type) == 32)
+        specdec__avx2_compute_pairs(8, codes, panel->pair + block);
     else
-        specdec__avx2_compute_corrections(4, codes, panel->pair + 2 * block);
+        specdec__avx2_compute_pairs(4, codes, panel->pair + 2 * block);
 }
 
 #define SPECDEC__AVX2_BLOCK_GRID(isa, number) \

@@ -35,7 +35,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *val
     for (c = 0; c < 4; c++)
         acc[c][0] = acc[c][1] = _mm256_setzero_si256();
     for (key = 0; key < keys; key += 4) {
-        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch_page_lines(next, key * SPECDEC__ROWS);
         value[0] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS));
         value[1] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS + 32));
         SPECDEC__UNROLL
@@ -55,10 +55,10 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *val
 SPECDEC__WEIGH_CODES(avxvnni, avx2, SPECDEC__AVX2, 1, 4, SPECDEC__UNROLL)
 #endif
 
-/* Computes sums as specdec__avx2_granule_sums does, with AVX-VNNI. Each column has two chains of sums, which halves the
-   wait for the last product. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_granule_sums(int columns, int vectors, const __m256i *u,
-                                                                   const int32_t *x, __m256i *sums)
+/* Computes sums as specdec__avx2_compute_granule_dots does, with AVX-VNNI. Each column has two chains of sums, which
+   halves the wait for the last product. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_compute_granule_dots(int columns, int vectors, const __m256i *u,
+                                                                           const int32_t *x, __m256i *sums)
 {
     __m256i odd[SPECDEC__AVX2_REGISTER_COLUMNS];
     int i, c;
@@ -78,9 +78,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_granule_sums(int columns, 
         sums[c] = _mm256_add_epi32(sums[c], odd[c]);
 }
 
-/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_pair), from its `count`
-   vectors of unsigned codes, with AVX-VNNI. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_correction_of_codes(int type, const __m256i *u, int count)
+/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_make_pair_from_codes),
+   from its `count` vectors of unsigned codes, with AVX-VNNI. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_make_pair_from_codes(int type, const __m256i *u, int count)
 {
     __m256i sum = _mm256_setzero_si256(), rest = u[0];
     int i;
@@ -92,7 +92,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_correction_of_codes(int
         else
             rest = _mm256_add_epi8(rest, u[i]);
     SPECDEC__AVX2_DPBUSD(sum, rest, _mm256_set1_epi8(1));
-    return specdec__avx2_correction_of_sum(type, sum);
+    return specdec__avx2_make_pair_from_sum(type, sum);
 }
 
 /* Makes signed codes unsigned for AVX-VNNI, by adding 128. */
@@ -106,15 +106,15 @@ SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_multiply_register_granule(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
                                         __m256 minimum, const specdec__x86_columns *x, int g, int column, __m256 *acc)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule;
+    const int granule = specdec__x86_values_per_scale(type), per = 32 / granule;
     const int32_t *codes = x->codes + (size_t)column * 8 + g * 4, *pairs = x->pairs + column * per + g;
     __m256i sums[SPECDEC__AVX2_REGISTER_COLUMNS];
     int c;
 
     if (vnni)
-        specdec__avx2_vnni_granule_sums(columns, granule / 4, u, codes, sums);
+        specdec__avx2_vnni_compute_granule_dots(columns, granule / 4, u, codes, sums);
     else
-        specdec__avx2_granule_sums(type, columns, granule / 4, u, codes, sums);
+        specdec__avx2_compute_granule_dots(type, columns, granule / 4, u, codes, sums);
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++) {
         __m256 by = _mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c]));
@@ -134,7 +134,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_block(int typ
                                                                          int columns, int count, __m256 *acc,
                                                                          float *sums)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule, half = rows->half;
+    const int granule = specdec__x86_values_per_scale(type), per = 32 / granule, half = rows->half;
     specdec__x86_columns from;
     __m256i u[8];
     int g, c, i;
@@ -145,16 +145,16 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_block(int typ
         u[i] = specdec__avx2_make_unsigned(type, vnni, u[i]);
         SPECDEC__KEEP_IN_REGISTER(u[i]);
     }
-    from = specdec__x86_block_columns(x, at, per);
+    from = specdec__x86_columns_of_block(x, at, per);
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
         const __m256i *codes = u + g * 4;
-        __m256i pair = vnni ? specdec__avx2_vnni_correction_of_codes(type, codes, granule / 4)
-                            : specdec__avx2_correction_of_codes(type, codes, granule / 4);
-        __m256 scale = specdec__avx2_granule_scale(type, 0, rows, block * per + g), minimum = scale;
+        __m256i pair = vnni ? specdec__avx2_vnni_make_pair_from_codes(type, codes, granule / 4)
+                            : specdec__avx2_make_pair_from_codes(type, codes, granule / 4);
+        __m256 scale = specdec__avx2_granule_scales_or_minimums(type, 0, rows, block * per + g), minimum = scale;
 
         if (specdec__x86_has_minimum(type))
-            minimum = specdec__avx2_granule_scale(type, 1, rows, block * per + g);
+            minimum = specdec__avx2_granule_scales_or_minimums(type, 1, rows, block * per + g);
         if (columns)
             specdec__avx2_multiply_register_granule(type, vnni, columns, codes, pair, scale, minimum, &from, g, 0, acc);
         else
@@ -178,7 +178,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_run(int type,
     int b, c;
 
     rows.tile = tiles->tile[t] + from;
-    rows.factors = specdec__x86_has_plain_scale(type) ? room : specdec__avx2_unpack_factors(type, rows.tile, room);
+    rows.factors = specdec__x86_has_scale_without_factors(type) ? room
+                                                                : specdec__avx2_unpack_factors(type, rows.tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
         __m256 acc[SPECDEC__AVX2_REGISTER_COLUMNS];
 
@@ -300,7 +301,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four_vectors(int type,
 
 /* Returns the corrections of the dots of 8 rows of a granule with a column: the pairs of the rows times x, the pair of
    the column. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_correction(int type, int vnni, const int32_t *pairs, int32_t x)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_dots(int type, int vnni, const int32_t *pairs,
+                                                                       int32_t x)
 {
     __m256i pair = specdec__avx2_load_32(pairs);
 
@@ -315,8 +317,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel *panel, int g, int k,
                           const specdec__x86_columns *x, float *sums)
 {
-    const int per = 32 / specdec__x86_granule(type), vectors = 8 / per, step = specdec__avx2_chain_length(type,
-                                                                                                          vectors);
+    const int per = 32 / specdec__x86_values_per_scale(type), vectors = 8 / per,
+              step = specdec__avx2_products_per_16_bit_sum(type, vectors);
     const int pairs_first = vnni || (step == 4 && vectors == 8);
     const int8_t *codes = panel->u.codes + g * vectors * 64;
     const int32_t *words = x->codes + g * 4, *pairs = panel->pair[k];
@@ -327,7 +329,7 @@ specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel 
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             for (half = 0; half < 2; half++)
-                found[c][half] = specdec__avx2_dot_correction(type, vnni, pairs + half * 8, x->pairs[c * per + g]);
+                found[c][half] = specdec__avx2_correction_of_dots(type, vnni, pairs + half * 8, x->pairs[c * per + g]);
     if (vnni)
         for (i = 0; i < vectors; i += 4)
             specdec__avx2_vnni_dot_four_vectors(type, columns, codes + i * 64, words + i, found);
@@ -349,7 +351,7 @@ specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel 
 
             if (!pairs_first)
                 sum = _mm256_add_epi32(
-                    sum, specdec__avx2_dot_correction(type, vnni, pairs + half * 8, x->pairs[c * per + g]));
+                    sum, specdec__avx2_correction_of_dots(type, vnni, pairs + half * 8, x->pairs[c * per + g]));
             acc = _mm256_fmadd_ps(by, _mm256_cvtepi32_ps(sum), _mm256_loadu_ps(to));
             if (specdec__x86_has_minimum(type))
                 acc = _mm256_fmadd_ps(_mm256_loadu_ps(panel->minimum[k] + half * 8),
@@ -364,7 +366,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_dot_columns(int type, int vnni, int columns, const specdec__panel *panel, int b, specdec__x86_columns *x,
                           float **sums)
 {
-    const int per = 32 / specdec__x86_granule(type);
+    const int per = 32 / specdec__x86_values_per_scale(type);
     int g;
 
     for (g = 0; g < per; g++)
@@ -398,7 +400,7 @@ specdec__avx2_multiply_run(int type, int vnni, specdec__avx2_block_function *unp
                            const char *ahead, size_t span, int blocks, specdec__panel *panel, specdec__x86_columns x,
                            size_t n, int count, float *sums)
 {
-    const size_t per = 32 / (size_t)specdec__x86_granule(type);
+    const size_t per = 32 / (size_t)specdec__x86_values_per_scale(type);
     int b;
 
     for (b = 0; b < blocks; b++, ahead += span) {
@@ -432,8 +434,8 @@ specdec__avx2_multiply_by_blocks(int type, int vnni, specdec__avx2_block_functio
             specdec__avx2_multiply_run(type, vnni, unpack, tiles->tile[t] + byte,
                                        specdec__x86_prefetch_address(tiles->tile[t], byte, (size_t)blocks * span, next),
                                        span, specdec__min_int(SPECDEC__PANEL_VALUES / 32, blocks - from), panel,
-                                       specdec__x86_block_columns(x, at, 32 / specdec__x86_granule(type)), (size_t)x->n,
-                                       count, sums[t]);
+                                       specdec__x86_columns_of_block(x, at, 32 / specdec__x86_values_per_scale(type)),
+                                       (size_t)x->n, count, sums[t]);
         }
     }
 }

@@ -45,13 +45,13 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_transpose_rows(const unsigned c
 }
 
 /* Returns the words that begin 16 bits behind words[0], of each row. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_words_from_middle(const __m256i *words)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_words_shifted_by_16_bits(const __m256i *words)
 {
     return _mm256_or_si256(_mm256_srli_epi32(words[0], 16), _mm256_slli_epi32(words[1], 16));
 }
 
 /* Stores the lower 16 bits of the words of 8 rows. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_halves(__m256i words, unsigned char *to)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_16_bits(__m256i words, unsigned char *to)
 {
     const __m256i lower = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0));
     const __m256i x = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(words, lower), 0x08);
@@ -105,11 +105,11 @@ SPECDEC__AVX2 static void specdec__avx2_interleave_two_blocks(const unsigned cha
         specdec__avx2_transpose_rows(from, step, sizeof *words, (unsigned char *)words);
         specdec__avx2_transpose_rows(from + 16, step, sizeof *words, (unsigned char *)(words + 4));
         specdec__avx2_transpose_rows(from + 20, step, sizeof *words, (unsigned char *)(words + 5));
-        specdec__avx2_store_low_halves(words[0], to + half * 16);
-        specdec__avx2_store_low_halves(_mm256_srli_epi32(words[4], 16), to + 288 + half * 16);
+        specdec__avx2_store_low_16_bits(words[0], to + half * 16);
+        specdec__avx2_store_low_16_bits(_mm256_srli_epi32(words[4], 16), to + 288 + half * 16);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
-            specdec__avx2_store_vector(specdec__avx2_words_from_middle(words + i), to + 32 + i * 64 + half * 32);
+            specdec__avx2_store_vector(specdec__avx2_words_shifted_by_16_bits(words + i), to + 32 + i * 64 + half * 32);
             specdec__avx2_store_vector(words[5 + i], to + 320 + i * 64 + half * 32);
         }
     }
@@ -122,9 +122,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_units(int unit, const __m
     const int odd = at % 4 != 0;
 
     for (words += at / 4; size >= 4; size -= 4, words++, to += 64)
-        specdec__avx2_store_word(unit, odd ? specdec__avx2_words_from_middle(words) : *words, half, to);
+        specdec__avx2_store_word(unit, odd ? specdec__avx2_words_shifted_by_16_bits(words) : *words, half, to);
     if (size) /* half a word */
-        specdec__avx2_store_low_halves(odd ? _mm256_srli_epi32(*words, 16) : *words, to + half * 16);
+        specdec__avx2_store_low_16_bits(odd ? _mm256_srli_epi32(*words, 16) : *words, to + half * 16);
 }
 
 /* Interleaves a field of 16 rows with AVX2: see specdec__quant_interleave_field. */

@@ -31,7 +31,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_madd(__m512 a, __m512 b, 
 }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_max(__m512 a, __m512 b) { return _mm512_max_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_min(__m512 a, __m512 b) { return _mm512_min_ps(a, b); }
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_scale2(__m512 a, __m512 shifter)
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_times_power_of_2(__m512 a, __m512 shifter)
 {
     return _mm512_castsi512_ps(
         _mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(shifter), 23)));
@@ -48,7 +48,7 @@ SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_sum(const __m512 *parts)
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
-SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(const __m512 *parts)
+SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_largest_lane(const __m512 *parts)
 {
     const __m512 a = parts[0];
     __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -56,7 +56,7 @@ SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(const __m512 *part
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_highest4(const __m512 *x, float *out)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_largest_lanes_of_four(const __m512 *x, float *out)
 {
     const __m512 ab = _mm512_max_ps(_mm512_shuffle_f32x4(x[0], x[1], 0x44), _mm512_shuffle_f32x4(x[0], x[1], 0xEE));
     const __m512 cd = _mm512_max_ps(_mm512_shuffle_f32x4(x[2], x[3], 0x44), _mm512_shuffle_f32x4(x[2], x[3], 0xEE));
@@ -81,7 +81,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_bf16(const void *at)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at)), 16));
 }
-SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_first_bits(__m512 a)
+SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_bits_of_lane_0(__m512 a)
 {
     return _mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(a)));
 }
@@ -112,7 +112,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_from_bytes(const int8_t *
 }
 
 /* The bits of mask in every byte. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_and(__m512i a, int mask)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mask_bytes(__m512i a, int mask)
 {
     return _mm512_and_si512(a, _mm512_set1_epi8((char)mask));
 }
@@ -125,13 +125,13 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_select_bits(int mask, __
 
 /* sum += four products of unsigned u and signed bytes at x, which are the same for all lanes. In assembly, as gcc would
    load x by an instruction of its own. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_bytes(__m512i sum, __m512i u, const int32_t *x)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_byte_products(__m512i sum, __m512i u, const int32_t *x)
 {
     __asm__("vpdpbusd {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}" : "+v"(sum) : "v"(u), "m"(*x));
     return sum;
 }
 /* sum += two products of 16-bit numbers in u and at x, which are the same for all lanes. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_pairs(__m512i sum, __m512i u, const int32_t *x)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_16_bit_products(__m512i sum, __m512i u, const int32_t *x)
 {
     __asm__("vpdpwssd {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}" : "+v"(sum) : "v"(u), "m"(*x));
     return sum;
@@ -139,9 +139,9 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_pairs(__m512i sum, _
 
 /* `value` in every byte of a whose bit n is set, else 0. (On Zen 5, shifts by a variable count would keep the
    multipliers busy.) */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, int value)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_value_where_bit_set(__m512i a, int n, int value)
 {
-    __m512i found = _mm512_sub_epi8(_mm512_setzero_si512(), specdec__avx512_and(a, 1 << n));
+    __m512i found = _mm512_sub_epi8(_mm512_setzero_si512(), specdec__avx512_mask_bytes(a, 1 << n));
     return _mm512_min_epu8(found, _mm512_set1_epi8((char)value));
 }
 
@@ -160,7 +160,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shift_right(__m512i a, i
 }
 
 /* Moves bit n of every byte to bit 4, for a constant n; the caller masks the other bits. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit_to_4(__m512i a, int n)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move_bit_to_4(__m512i a, int n)
 {
     switch (n) {
     case 0: return _mm512_slli_epi16(a, 4);
@@ -175,7 +175,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit_to_4(__m512i a, int 
 }
 
 /* u (8 vectors) = the nibbles of four vectors, the low ones first. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_nibbles(const unsigned char *at, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_split_nibbles(const unsigned char *at, __m512i u[8])
 {
     int i;
 
@@ -184,8 +184,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_nibbles(const unsigned char
         __m512i q = specdec__avx512_load_bytes(at + i * 64);
 
         SPECDEC__KEEP_IN_REGISTER(q);
-        u[i] = specdec__avx512_and(q, 15);
-        u[i + 4] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
+        u[i] = specdec__avx512_mask_bytes(q, 15);
+        u[i + 4] = specdec__avx512_mask_bytes(_mm512_srli_epi16(q, 4), 15);
     }
 }
 
@@ -222,8 +222,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_nvfp4(const unsigned
     for (i = 0; i < 4; i++) {
         __m512i q = specdec__avx512_load_bytes(at + i * 64);
 
-        u[i / 2 * 4 + i % 2] = specdec__avx512_and(q, 15);
-        u[i / 2 * 4 + i % 2 + 2] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
+        u[i / 2 * 4 + i % 2] = specdec__avx512_mask_bytes(q, 15);
+        u[i / 2 * 4 + i % 2 + 2] = specdec__avx512_mask_bytes(_mm512_srli_epi16(q, 4), 15);
     }
 }
 
@@ -233,10 +233,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_q1_0(const unsigned 
     const __m512i q = specdec__avx512_load_bytes(at);
     int i;
 
-    u[0] = specdec__avx512_and(_mm512_slli_epi16(q, 1), 2);
+    u[0] = specdec__avx512_mask_bytes(_mm512_slli_epi16(q, 1), 2);
     SPECDEC__UNROLL
     for (i = 1; i < 8; i++)
-        u[i] = specdec__avx512_and(specdec__avx512_shift_right(q, i - 1), 2);
+        u[i] = specdec__avx512_mask_bytes(specdec__avx512_shift_right(q, i - 1), 2);
 }
 
 /* Unpacks 32 codes a row of two bits each from two vectors. */
@@ -246,8 +246,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_q2_0(const unsigned 
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        u[i] = specdec__avx512_and(specdec__avx512_shift_right(specdec__avx512_load_bytes(at + i / 4 * 64), i % 4 * 2),
-                                   3);
+        u[i] = specdec__avx512_mask_bytes(
+            specdec__avx512_shift_right(specdec__avx512_load_bytes(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
 /* Unpacks 32 unsigned codes a row from nibbles (at), with fifth bits (bits) unless NULL. */
@@ -256,13 +256,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_nibbles(const unsign
 {
     int i;
 
-    specdec__avx512_nibbles(at, u);
+    specdec__avx512_split_nibbles(at, u);
     if (bits) {
         __m512i high = specdec__avx512_load_bytes(bits);
 
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm512_or_si512(u[i], specdec__avx512_and(specdec__avx512_bit_to_4(high, i), 16));
+            u[i] = _mm512_or_si512(u[i], specdec__avx512_mask_bytes(specdec__avx512_move_bit_to_4(high, i), 16));
     }
 }
 
@@ -277,16 +277,17 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_q4_q5_k(const unsign
     if (eighth % 2) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = specdec__avx512_and(_mm512_srli_epi16(specdec__avx512_load_bytes(at + i * 64), 4), 15);
+            u[i] = specdec__avx512_mask_bytes(_mm512_srli_epi16(specdec__avx512_load_bytes(at + i * 64), 4), 15);
     } else {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = specdec__avx512_and(specdec__avx512_load_bytes(at + i * 64), 15);
+            u[i] = specdec__avx512_mask_bytes(specdec__avx512_load_bytes(at + i * 64), 15);
     }
     if (bits) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm512_or_si512(u[i], specdec__avx512_bit(specdec__avx512_load_bytes(bits + i * 64), eighth, 16));
+            u[i] = _mm512_or_si512(
+                u[i], specdec__avx512_value_where_bit_set(specdec__avx512_load_bytes(bits + i * 64), eighth, 16));
     }
 }
 
@@ -309,7 +310,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_six_bits(const unsig
             h = _mm512_slli_epi16(h, 2);
         if (run == 3)
             h = _mm512_srli_epi16(h, 2);
-        u[i] = specdec__avx512_and(specdec__avx512_select_bits(15, q, h), 63);
+        u[i] = specdec__avx512_mask_bytes(specdec__avx512_select_bits(15, q, h), 63);
     }
 }
 
@@ -336,7 +337,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_two_bit_run(const un
     for (i = 0; i < 8; i++) {
         __m512i q = specdec__avx512_load_bytes(at + i * 64);
 
-        u[i] = specdec__avx512_and(specdec__avx512_shift_right(q, 2 * run), 3);
+        u[i] = specdec__avx512_mask_bytes(specdec__avx512_shift_right(q, 2 * run), 3);
     }
 }
 
@@ -356,7 +357,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_two_bits(const unsig
     if (bits) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm512_or_si512(u[i], specdec__avx512_bit(specdec__avx512_load_bytes(bits + i * 64), eighth, 4));
+            u[i] = _mm512_or_si512(
+                u[i], specdec__avx512_value_where_bit_set(specdec__avx512_load_bytes(bits + i * 64), eighth, 4));
     }
 }
 
@@ -405,14 +407,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_planes(const unsigne
 
 /* u (8 vectors) = the unsigned codes 32 * block to 32 * block + 31 of 16 rows of a tile of 256 values or of blocks of
    32. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
-                                                           const specdec__panel *panel, int block, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_codes(int type, const unsigned char *tile,
+                                                                  const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *own = type < SPECDEC__X86_PANEL_32 ? specdec__x86_block_of(type, tile, block) : tile;
+    const unsigned char *own = type < SPECDEC__X86_PANEL_32 ? specdec__x86_find_file_block(type, tile, block) : tile;
     int i;
 
     switch (type) {
-    SPECDEC__X86_CODES(avx512, own, specdec__x86_part_of(type, block), u)
+    SPECDEC__X86_CODES(avx512, own, specdec__x86_group_in_file_block(type, block), u)
     case SPECDEC__TYPE_Q8_0:
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -420,7 +422,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
                                     _mm512_set1_epi8((char)-128));
         break;
     case SPECDEC__X86_PLANE: specdec__avx512_unpack_planes(own, NULL, u); break;
-    case SPECDEC__X86_PLANES: specdec__avx512_unpack_planes(own, specdec__plane_lower(panel->u.planes, own), u); break;
+    case SPECDEC__X86_PLANES:
+        specdec__avx512_unpack_planes(own, specdec__plane_find_lower_block(panel->u.planes, own), u);
+        break;
     default: /* the panel holds the codes */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -431,7 +435,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
 
 /* The pair of a granule of `count` vectors: the sum of its codes in the low half of a word, -bias in the high half. Its
    product with (offset, sum of activation codes) is the correction of a dot of unsigned codes for bias and offset. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m512i *u, int count)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_make_pair_from_codes(int type, const __m512i *u, int count)
 {
     const int bias = specdec__x86_bias(type);
     const __m512i ones = _mm512_set1_epi8(1);
@@ -449,8 +453,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m
 }
 
 /* out (count, 16) = d times signed bytes (count, 16). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const int8_t *bytes, int count,
-                                                                 float (*out)[SPECDEC__ROWS])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_times_factors(__m512 d, const int8_t *bytes, int count,
+                                                                          float (*out)[SPECDEC__ROWS])
 {
     int i;
 
@@ -459,51 +463,55 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const
 }
 
 /* -a. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negative(__m512 a)
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negate(__m512 a)
 {
     return _mm512_sub_ps(_mm512_set1_ps(-0.0f), a);
 }
 
 /* Unpacks the scales and minimums of Q4_K and Q5_K: d, dmin, 12 bytes of 6-bit factors. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned char *tile, specdec__panel *panel)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_scales_q4_q5_k(const unsigned char *tile,
+                                                                           specdec__panel *panel)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
     const __m512i a = specdec__avx512_load_bytes(packed), b = specdec__avx512_load_bytes(packed + 64);
     const __m512i c = specdec__avx512_load_bytes(packed + 128);
     int8_t scales[128], minimums[128];
 
-    _mm512_storeu_si512(scales, specdec__avx512_and(a, 63));
-    _mm512_storeu_si512(scales + 64, specdec__avx512_and(specdec__avx512_select_bits(15, c, _mm512_srli_epi16(a, 2)),
-                                                         63));
-    _mm512_storeu_si512(minimums, specdec__avx512_and(b, 63));
-    _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select_bits(15, _mm512_srli_epi16(c, 4),
-                                                                                       _mm512_srli_epi16(b, 2)),
-                                                           63));
-    specdec__avx512_scale_bytes(specdec__avx512_from_f16(tile), scales, 8, panel->scale);
-    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_from_f16(dmin)), minimums, 8, panel->minimum);
+    _mm512_storeu_si512(scales, specdec__avx512_mask_bytes(a, 63));
+    _mm512_storeu_si512(scales + 64,
+                        specdec__avx512_mask_bytes(specdec__avx512_select_bits(15, c, _mm512_srli_epi16(a, 2)), 63));
+    _mm512_storeu_si512(minimums, specdec__avx512_mask_bytes(b, 63));
+    _mm512_storeu_si512(minimums + 64,
+                        specdec__avx512_mask_bytes(
+                            specdec__avx512_select_bits(15, _mm512_srli_epi16(c, 4), _mm512_srli_epi16(b, 2)), 63));
+    specdec__avx512_scales_times_factors(specdec__avx512_from_f16(tile), scales, 8, panel->scale);
+    specdec__avx512_scales_times_factors(specdec__avx512_negate(specdec__avx512_from_f16(dmin)), minimums, 8,
+                                         panel->minimum);
 }
 
 /* Unpacks the scales and minimums of 256 values. All types but Q4_K and Q5_K unpack factors as AVX2 does. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsigned char *tile, specdec__panel *panel)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_scales(int type, const unsigned char *tile,
+                                                                   specdec__panel *panel)
 {
-    const unsigned char *d = tile + specdec__x86_scale_offset(type);
-    const int count = 256 / specdec__x86_granule(type);
+    const unsigned char *d = tile + specdec__x86_offset_of_d(type);
+    const int count = 256 / specdec__x86_values_per_scale(type);
 
     if (type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K) {
-        specdec__avx512_scales_k(tile, panel);
+        specdec__avx512_unpack_scales_q4_q5_k(tile, panel);
     } else {
         int8_t room[512];
         const int8_t *factors = specdec__avx2_unpack_factors(type, tile, room);
 
-        specdec__avx512_scale_bytes(specdec__avx512_from_f16(d), factors, count, panel->scale);
+        specdec__avx512_scales_times_factors(specdec__avx512_from_f16(d), factors, count, panel->scale);
         if (specdec__x86_has_minimum(type))
-            specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_from_f16(d + 2 * SPECDEC__ROWS)),
-                                        factors + 256, count, panel->minimum);
+            specdec__avx512_scales_times_factors(
+                specdec__avx512_negate(specdec__avx512_from_f16(d + 2 * SPECDEC__ROWS)), factors + 256, count,
+                panel->minimum);
     }
 }
 
-/* specdec__quant_half_of_e8m0 of 16 bytes. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_half_of_e8m0(const unsigned char *at)
+/* specdec__quant_e8m0_divided_by_2 of 16 bytes. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_e8m0_divided_by_2(const unsigned char *at)
 {
     const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
     const __m512i one = _mm512_set1_epi32(1);
@@ -512,8 +520,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_half_of_e8m0(const unsign
     return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_slli_epi32(_mm512_sub_epi32(e, one), 23), small));
 }
 
-/* specdec__quant_half_of_e4m3 of byte i of each of 16 words. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_half_of_e4m3(const unsigned char *words, int i)
+/* specdec__quant_e4m3_divided_by_2 of byte i of each of 16 words. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_e4m3_divided_by_2(const unsigned char *words, int i)
 {
     const __m512i v = _mm512_and_si512(_mm512_srl_epi32(specdec__avx512_load_bytes(words), _mm_cvtsi32_si128(i * 8)),
                                        _mm512_set1_epi32(127));
@@ -525,24 +533,26 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_half_of_e4m3(const unsign
     return _mm512_maskz_mov_ps(_mm512_cmpneq_epi32_mask(v, _mm512_set1_epi32(127)), value);
 }
 
-/* The scale of granule g of 32 values (own, part: see SPECDEC__X86_CODES) of a type without factors of scales. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_plain_scale(int type, const unsigned char *own, int part, int g)
+/* The scale of granule g of 32 values of a type without factors of scales. file_block, group: as own and part of
+   SPECDEC__X86_CODES. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_scale_without_factor(int type, const unsigned char *file_block,
+                                                                            int group, int g)
 {
     if (type == SPECDEC__TYPE_MXFP4)
-        return specdec__avx512_half_of_e8m0(own);
+        return specdec__avx512_e8m0_divided_by_2(file_block);
     if (type == SPECDEC__TYPE_NVFP4)
-        return specdec__avx512_half_of_e4m3(own, part * 2 + g);
-    return specdec__avx512_from_f16(own + specdec__x86_scale_offset(type));
+        return specdec__avx512_e4m3_divided_by_2(file_block, group * 2 + g);
+    return specdec__avx512_from_f16(file_block + specdec__x86_offset_of_d(type));
 }
 
 #define SPECDEC__AVX512_REGISTER_COLUMNS 6  /* columns up to which sums stay in registers, tile after tile */
-#define SPECDEC__AVX512_PAIR_COLUMNS 4 /* the same for two tiles side by side, and for rare types */
+#define SPECDEC__AVX512_PAIR_COLUMNS 4 /* columns up to which they do for two tiles side by side, and for rare types */
 
 /* A block of 32 values of a tile, unpacked in registers as far as there are enough: codes (vector), pair, scale and
    minimum (granule). */
 typedef struct specdec__avx512_block {
-    __m512i codes[8], pair[2];
-    __m512 scale[2], minimum[2];
+    __m512i codes[8], pair[2];   /* (vector) unsigned codes; (granule) pairs that correct dots */
+    __m512 scale[2], minimum[2]; /* (granule) scales, minimums */
 } specdec__avx512_block;
 
 /* Unpacks block `block` of a tile, or of a panel, into registers. */
@@ -550,20 +560,22 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_block(int type, cons
                                                                   const specdec__panel *panel,
                                                                   specdec__avx512_block *out)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule, plain = specdec__x86_has_plain_scale(type);
+    const int granule = specdec__x86_values_per_scale(type), per = 32 / granule,
+              plain = specdec__x86_has_scale_without_factors(type);
     const int unpacked = type >= SPECDEC__X86_PANEL_32;
-    const unsigned char *own = unpacked ? tile : specdec__x86_block_of(type, tile, block);
+    const unsigned char *own = unpacked ? tile : specdec__x86_find_file_block(type, tile, block);
     int i;
 
-    specdec__avx512_codes(type, tile, panel, block, out->codes);
+    specdec__avx512_unpack_codes(type, tile, panel, block, out->codes);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         SPECDEC__KEEP_IN_REGISTER(out->codes[i]);
     SPECDEC__UNROLL
     for (i = 0; i < per; i++) {
         out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i])
-                                : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
-        out->scale[i] = plain ? specdec__avx512_plain_scale(type, own, specdec__x86_part_of(type, block), i)
+                                : specdec__avx512_make_pair_from_codes(type, out->codes + i * 4, granule / 4);
+        out->scale[i] = plain ? specdec__avx512_scale_without_factor(type, own,
+                                                                     specdec__x86_group_in_file_block(type, block), i)
                               : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
             out->minimum[i] = plain ? specdec__avx512_from_f16(own + 2 * SPECDEC__ROWS)
@@ -577,7 +589,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_integers(int type, int 
                                                                   const specdec__x86_columns *x, int c,
                                                                   __m512i *integers)
 {
-    const int vectors = specdec__x86_granule(type) / 4, per = 8 / vectors, chains = tiles == 1 && per == 1 ? 2 : 1;
+    const int vectors = specdec__x86_values_per_scale(type) / 4, per = 8 / vectors,
+              chains = tiles == 1 && per == 1 ? 2 : 1;
     const int32_t *codes = x->codes + c * 8 + g * 4, *pairs = x->pairs + c * per + g;
     __m512i odd[SPECDEC__AVX512_REGISTER_COLUMNS], value;
     int i, k, t;
@@ -596,7 +609,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_integers(int type, int 
             __m512i *to = i % chains ? &odd[k] : &integers[k];
 
             if (tiles == 1) {
-                *to = specdec__avx512_add_bytes(*to, blocks[0].codes[g * 4 + i], &codes[k * 8 + i]);
+                *to = specdec__avx512_add_byte_products(*to, blocks[0].codes[g * 4 + i], &codes[k * 8 + i]);
                 continue;
             }
             value = _mm512_set1_epi32(codes[k * 8 + i]);
@@ -610,8 +623,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_integers(int type, int 
     for (k = 0; k < columns; k++) /* last, so that no product waits for the pair */
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++) {
-            integers[t * columns + k] =
-                specdec__avx512_add_pairs(integers[t * columns + k], blocks[t].pair[g], &pairs[k * per]);
+            integers[t * columns + k] = specdec__avx512_add_16_bit_products(integers[t * columns + k],
+                                                                            blocks[t].pair[g], &pairs[k * per]);
             if (chains == 2)
                 integers[t * columns + k] = _mm512_add_epi32(integers[t * columns + k], odd[k]);
         }
@@ -622,7 +635,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_granule(int type, con
                                                                    const specdec__x86_columns *x, int c,
                                                                    __m512i integers, __m512 sum)
 {
-    const int per = 32 / specdec__x86_granule(type);
+    const int per = 32 / specdec__x86_values_per_scale(type);
 
     sum = _mm512_fmadd_ps(_mm512_mul_ps(block->scale[g], _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(integers),
                           sum);
@@ -641,7 +654,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_columns(int type, 
     int g, k, t;
 
     SPECDEC__UNROLL
-    for (g = 0; g < 32 / specdec__x86_granule(type); g++) {
+    for (g = 0; g < 32 / specdec__x86_values_per_scale(type); g++) {
         specdec__avx512_dot_integers(type, tiles, columns, blocks, g, x, c, integers);
         SPECDEC__UNROLL
         for (k = 0; k < columns; k++)
@@ -661,7 +674,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_block(int type, in
                                                                     const specdec__columns *x, size_t at, int count,
                                                                     float *const *sums)
 {
-    const specdec__x86_columns from = specdec__x86_block_columns(x, at, 32 / specdec__x86_granule(type));
+    const specdec__x86_columns from = specdec__x86_columns_of_block(x, at, 32 / specdec__x86_values_per_scale(type));
     int c;
 
     for (c = 0; c + 4 <= count; c += 4)
@@ -671,20 +684,21 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_block(int type, in
 }
 
 /* Multiplies two tiles side by side with `count` columns, so that a column's codes are read once for both. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_pair(int type, const specdec__tiles *tiles, int blocks,
-                                                                   specdec__panel *panels, const specdec__columns *x,
-                                                                   size_t at, int count, float *const *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_two_tiles(int type, const specdec__tiles *tiles,
+                                                                        int blocks, specdec__panel *panels,
+                                                                        const specdec__columns *x, size_t at, int count,
+                                                                        float *const *sums)
 {
-    const int run = specdec__x86_has_plain_scale(type) ? blocks : 8;
+    const int run = specdec__x86_has_scale_without_factors(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_block_bytes(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
     size_t from;
     int b, t;
 
     for (from = 0; from < end; from += (size_t)run * span) {
-        if (!specdec__x86_has_plain_scale(type))
+        if (!specdec__x86_has_scale_without_factors(type))
             for (t = 0; t < 2; t++)
-                specdec__avx512_scales(type, tiles->tile[t] + from, panels + t);
+                specdec__avx512_unpack_scales(type, tiles->tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             SPECDEC__UNROLL
             for (t = 0; t < 2; t++) {
@@ -697,12 +711,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_pair(int type, con
 }
 
 /* acc (tiles, most) += a block of one or two tiles times `columns` columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_block(int type, int tiles, int most, int columns,
-                                                                    const specdec__avx512_block *taken,
-                                                                    const specdec__columns *x, size_t at, __m512 *acc)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_register_block(int type, int tiles, int most, int columns,
+                                                                             const specdec__avx512_block *taken,
+                                                                             const specdec__columns *x, size_t at,
+                                                                             __m512 *acc)
 {
-    const int per = 32 / specdec__x86_granule(type);
-    const specdec__x86_columns from = specdec__x86_block_columns(x, at, per);
+    const int per = 32 / specdec__x86_values_per_scale(type);
+    const specdec__x86_columns from = specdec__x86_columns_of_block(x, at, per);
     __m512i integers[2 * SPECDEC__AVX512_PAIR_COLUMNS];
     int g, k, t;
 
@@ -720,26 +735,28 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_block(int type, in
 
 /* acc (tiles, most) += a block of one or two tiles times `count` columns, 1 to most. tiles and most are constants, here
    and below: 4 or 6 columns of one tile, 4 of two. All counts share the code that unpacks. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_columns(int type, int tiles, int most, int count,
-                                                                      const specdec__avx512_block *taken,
-                                                                      const specdec__columns *x, size_t at, __m512 *acc)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_register_columns(int type, int tiles, int most, int count,
+                                                                               const specdec__avx512_block *taken,
+                                                                               const specdec__columns *x, size_t at,
+                                                                               __m512 *acc)
 {
     if (count == 1)
-        specdec__avx512_register_block(type, tiles, most, 1, taken, x, at, acc);
+        specdec__avx512_multiply_register_block(type, tiles, most, 1, taken, x, at, acc);
     else if (count == 2)
-        specdec__avx512_register_block(type, tiles, most, 2, taken, x, at, acc);
+        specdec__avx512_multiply_register_block(type, tiles, most, 2, taken, x, at, acc);
     else if (count == 3)
-        specdec__avx512_register_block(type, tiles, most, 3, taken, x, at, acc);
+        specdec__avx512_multiply_register_block(type, tiles, most, 3, taken, x, at, acc);
     else if (count == 4 || most == 4)
-        specdec__avx512_register_block(type, tiles, most, 4, taken, x, at, acc);
+        specdec__avx512_multiply_register_block(type, tiles, most, 4, taken, x, at, acc);
     else if (count == 5)
-        specdec__avx512_register_block(type, tiles, most, 5, taken, x, at, acc);
+        specdec__avx512_multiply_register_block(type, tiles, most, 5, taken, x, at, acc);
     else
-        specdec__avx512_register_block(type, tiles, most, 6, taken, x, at, acc);
+        specdec__avx512_multiply_register_block(type, tiles, most, 6, taken, x, at, acc);
 }
 
 /* Loads sums (count, 16) into acc (most). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int most, int count, const float *sums, __m512 *acc)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_load_sums_into_registers(int most, int count, const float *sums,
+                                                                              __m512 *acc)
 {
     int k;
 
@@ -749,7 +766,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int most, int coun
 }
 
 /* Stores acc (most) in sums (count, 16). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int most, int count, const __m512 *acc, float *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_sums_from_registers(int most, int count, const __m512 *acc,
+                                                                               float *sums)
 {
     int k;
 
@@ -782,14 +800,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const u
    lines at a time: weights are prefetched into the second-level cache early, and at the smaller distance `lead` into
    the first (not for Q6_K, whose scales lie behind the codes and are read before them). A block's own loads come before
    prefetches for later blocks. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_tiles(int type, int tiles, int most, int count,
-                                                                    const unsigned char *const *tile,
-                                                                    const unsigned char *const *next, int lead,
-                                                                    int blocks, specdec__panel *panels,
-                                                                    const specdec__columns *x, size_t at,
-                                                                    float *const *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void
+specdec__avx512_multiply_register_tiles(int type, int tiles, int most, int count, const unsigned char *const *tile,
+                                        const unsigned char *const *next, int lead, int blocks, specdec__panel *panels,
+                                        const specdec__columns *x, size_t at, float *const *sums)
 {
-    const int run = specdec__x86_has_plain_scale(type) ? blocks : 8;
+    const int run = specdec__x86_has_scale_without_factors(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_block_bytes(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
     __m512 acc[2 * SPECDEC__AVX512_PAIR_COLUMNS];
@@ -798,10 +814,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_tiles(int type, in
 
     SPECDEC__UNROLL
     for (t = 0; t < tiles; t++)
-        specdec__avx512_get_sums(most, count, sums[t], acc + t * most);
+        specdec__avx512_load_sums_into_registers(most, count, sums[t], acc + t * most);
     for (from = 0; from < end; from += (size_t)run * span) {
-        for (t = 0; t < tiles && !specdec__x86_has_plain_scale(type); t++)
-            specdec__avx512_scales(type, tile[t] + from, panels + t);
+        for (t = 0; t < tiles && !specdec__x86_has_scale_without_factors(type); t++)
+            specdec__avx512_unpack_scales(type, tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             const size_t place = from + (size_t)b * span;
 
@@ -814,12 +830,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_tiles(int type, in
                     specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T1,
                                              SPECDEC__PREFETCH_BYTES);
             }
-            specdec__avx512_register_columns(type, tiles, most, count, taken, x, at, acc);
+            specdec__avx512_multiply_register_columns(type, tiles, most, count, taken, x, at, acc);
         }
     }
     SPECDEC__UNROLL
     for (t = 0; t < tiles; t++)
-        specdec__avx512_put_sums(most, count, acc + t * most, sums[t]);
+        specdec__avx512_store_sums_from_registers(most, count, acc + t * most, sums[t]);
 }
 
 /* specdec__multiply_function of a type. Few columns: tile after tile, or with a smaller prefetch distance side by side,
@@ -829,7 +845,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
                                                               specdec__panel *panels, const specdec__columns *x,
                                                               int block, int column, int count, float *const *sums)
 {
-    const int rare = specdec__x86_is_rare(type),
+    const int rare = specdec__x86_is_rare_type(type),
               most = rare ? SPECDEC__AVX512_PAIR_COLUMNS : SPECDEC__AVX512_REGISTER_COLUMNS,
               lead = rare ? SPECDEC__PREFETCH_BYTES : tiles->l1_bytes;
     size_t at = (size_t)block * (size_t)x->n + (size_t)column;
@@ -838,12 +854,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
     for (t = 0; t < 2 && tiles->tile[t] && !block; t++)
         memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
     if (count > most && tiles->tile[1]) {
-        specdec__avx512_multiply_pair(type, tiles, blocks, panels, x, at, count, sums);
+        specdec__avx512_multiply_two_tiles(type, tiles, blocks, panels, x, at, count, sums);
         return;
     }
     if (count <= SPECDEC__AVX512_PAIR_COLUMNS && tiles->tile[1] && lead != SPECDEC__PREFETCH_BYTES) {
-        specdec__avx512_register_tiles(type, 2, SPECDEC__AVX512_PAIR_COLUMNS, count, tiles->tile,
-                                       tiles->next, lead, blocks, panels, x, at, sums);
+        specdec__avx512_multiply_register_tiles(type, 2, SPECDEC__AVX512_PAIR_COLUMNS, count, tiles->tile, tiles->next,
+                                                lead, blocks, panels, x, at, sums);
         return;
     }
     for (t = 0; t < 2 && tiles->tile[t]; t++) {
@@ -853,9 +869,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
             float *const to = sums[t] + c * SPECDEC__ROWS;
 
             few = specdec__min_int(count - c, most);
-            specdec__avx512_register_tiles(type, 1, most, few, tiles->tile + t, &next, lead, blocks, panels, x,
-                                           at + (size_t)c,
-                                &to);
+            specdec__avx512_multiply_register_tiles(type, 1, most, few, tiles->tile + t, &next, lead, blocks, panels, x,
+                                                    at + (size_t)c, &to);
         }
     }
 }
@@ -885,12 +900,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int c
     __m512 acc[SPECDEC__AVX512_REGISTER_COLUMNS];
     int b;
 
-    specdec__avx512_get_sums(4, count, sums, acc);
+    specdec__avx512_load_sums_into_registers(4, count, sums, acc);
     for (b = 0; b < blocks; b++, at += (size_t)x->n) {
         specdec__avx512_unpack_block(type, NULL, b, panel, &taken);
-        specdec__avx512_register_columns(type, 1, 4, count, &taken, x, at, acc);
+        specdec__avx512_multiply_register_columns(type, 1, 4, count, &taken, x, at, acc);
     }
-    specdec__avx512_put_sums(4, count, acc, sums);
+    specdec__avx512_store_sums_from_registers(4, count, acc, sums);
 }
 
 /* sums (count, 16) += a panel times `count` columns, 4 at a time. */
@@ -906,9 +921,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec
 }
 
 /* sums[panel] (count, 16) += two panels times columns, so that a column's codes are read once for both. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_pair(int type, const specdec__panel *panels, int blocks,
-                                                              const specdec__columns *x, size_t at, int count,
-                                                              float *const *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_two_panels(int type, const specdec__panel *panels, int blocks,
+                                                                    const specdec__columns *x, size_t at, int count,
+                                                                    float *const *sums)
 {
     specdec__avx512_block taken[2];
     int b;
@@ -921,12 +936,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_pair(int type, const sp
 }
 
 #define SPECDEC__AVX512_DOT_PAIR(name, type) \
-    SPECDEC__AVX512 static void \
-    specdec__avx512_pair_##name(const specdec__panel *panels, int blocks, const specdec__columns *x, int block, \
-                                int column, int count, float *const *sums) \
+    SPECDEC__AVX512 static void specdec__avx512_pair_##name(const specdec__panel *panels, int blocks, \
+                                                            const specdec__columns *x, int block, int column, \
+                                                            int count, float *const *sums) \
     { \
         const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        specdec__avx512_dot_pair(type, panels, blocks, x, at, count, sums); \
+        specdec__avx512_dot_two_panels(type, panels, blocks, x, at, count, sums); \
     }
 
 SPECDEC__AVX512_DOT_PAIR(16, SPECDEC__X86_PANEL_16)
@@ -963,7 +978,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *va
     for (key = 0; key < keys; key += 4) {
         SPECDEC__UNROLL
         for (i = 0; i < 2; i++) {
-            specdec__weigh_prefetch(next, (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
+            specdec__weigh_prefetch_page_lines(next, (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
             value[i] = _mm512_loadu_si512(values + (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
         }
         SPECDEC__UNROLL

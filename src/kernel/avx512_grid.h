@@ -27,12 +27,12 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_eighth_signs(__m512i
     signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 2), _mm512_set1_epi32(0x7F0000)));
     signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 3), _mm512_set1_epi32(0x7F000000)));
     return _mm512_or_si512(
-        signs,
-        _mm512_shuffle_epi8(parity, specdec__avx512_and(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
+        signs, _mm512_shuffle_epi8(
+                   parity, specdec__avx512_mask_bytes(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
 }
 
 /* Returns the indices for a shuffle that takes the same four bytes of every word. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shuffle_pattern(uint32_t bytes)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shuffle_indices_in_words(uint32_t bytes)
 {
     const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
 
@@ -67,7 +67,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_look_up_grid(const uint16_t
 }
 
 /* Moves bit n of every word to bit 8, and bit n + 1 to bit 24: the ninth bits of two indices. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_ninth_bits(__m512i word, int n)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_place_ninth_bits(__m512i word, int n)
 {
     const __m512i low = _mm512_srl_epi32(word, _mm_cvtsi32_si128(n)), two = _mm512_slli_epi32(low, 23);
 
@@ -90,15 +90,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_point_indices(int type, con
 
     if (type == SPECDEC__TYPE_IQ2_S || type == SPECDEC__TYPE_IQ3_S)
         above = _mm512_maskz_shuffle_epi8(UINT64_C(0x1111111111111111), specdec__avx512_load_bytes(tile + high),
-                                          specdec__avx512_shuffle_pattern((uint32_t)(g % 4)));
+                                          specdec__avx512_shuffle_indices_in_words((uint32_t)(g % 4)));
     for (i = 0; i < count; i++) {
         word = specdec__avx512_load_bytes(tile + at + (type == SPECDEC__TYPE_IQ2_XS ? i : i / 2) * 64);
-        index[i] = type == SPECDEC__TYPE_IQ2_XS
-                       ? _mm512_and_si512(word, _mm512_set1_epi32(0x01FF01FF))
-                       : _mm512_maskz_shuffle_epi8(UINT64_C(0x5555555555555555), word,
-                                                   specdec__avx512_shuffle_pattern(i % 2 ? 0x03030202 : 0x01010000));
+        index[i] = type == SPECDEC__TYPE_IQ2_XS ? _mm512_and_si512(word, _mm512_set1_epi32(0x01FF01FF))
+                                                : _mm512_maskz_shuffle_epi8(UINT64_C(0x5555555555555555), word,
+                                                                            specdec__avx512_shuffle_indices_in_words(
+                                                                                i % 2 ? 0x03030202 : 0x01010000));
         if (type == SPECDEC__TYPE_IQ3_S)
-            index[i] = _mm512_or_si512(index[i], specdec__avx512_ninth_bits(above, 2 * i));
+            index[i] = _mm512_or_si512(index[i], specdec__avx512_place_ninth_bits(above, 2 * i));
         if (type == SPECDEC__TYPE_IQ2_S) { /* IQ2_S has two high bits for an index */
             word = _mm512_srl_epi32(above, _mm_cvtsi32_si128(4 * i));
             word = _mm512_or_si512(_mm512_slli_epi32(word, 8), _mm512_slli_epi32(word, 22));
@@ -136,18 +136,20 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_codes_of_points(int twos
                                                                         __m512i signs, int i)
 {
     const __m512i words = points[twos ? i / 4 : i / 2], bits = _mm512_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
-    const __m512i low = specdec__avx512_and(words, 15), high = specdec__avx512_and(_mm512_srli_epi16(words, 4), 15);
+    const __m512i low = specdec__avx512_mask_bytes(words, 15),
+                  high = specdec__avx512_mask_bytes(_mm512_srli_epi16(words, 4), 15);
     const int second = twos ? i / 2 % 2 : i % 2;
     __m512i index = second ? _mm512_mask_mov_epi16(_mm512_srli_epi32(low, 16), 0xAAAAAAAA, high)
                            : _mm512_mask_mov_epi16(low, 0xAAAAAAAA, _mm512_slli_epi32(high, 16));
     __mmask64 minus;
 
-    index = _mm512_shuffle_epi8(index,
-                                specdec__avx512_shuffle_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
+    index = _mm512_shuffle_epi8(index, specdec__avx512_shuffle_indices_in_words(!twos   ? 0x03010200
+                                                                                : i % 2 ? 0x03030101
+                                                                                        : 0x02020000));
     index = twos ? _mm512_and_si512(index, _mm512_set1_epi32(0x0C030C03)) : index;
     index = _mm512_shuffle_epi8(table, index);
     minus = _mm512_test_epi8_mask(
-        _mm512_shuffle_epi8(signs, specdec__avx512_shuffle_pattern((uint32_t)(i / 2) * 0x01010101u)), bits);
+        _mm512_shuffle_epi8(signs, specdec__avx512_shuffle_indices_in_words((uint32_t)(i / 2) * 0x01010101u)), bits);
     return _mm512_mask_sub_epi8(index, minus, _mm512_setzero_si512(), index);
 }
 
@@ -165,10 +167,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_group_codes(int twos,
         _mm512_storeu_si512(codes + i * 64, u[i]);
     }
     if (pairs == 1) {
-        _mm512_storeu_si512(pair[0], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
+        _mm512_storeu_si512(pair[0], specdec__avx512_make_pair_from_codes(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
     } else {
-        _mm512_storeu_si512(pair[0], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
-        _mm512_storeu_si512(pair[1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
+        _mm512_storeu_si512(pair[0], specdec__avx512_make_pair_from_codes(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
+        _mm512_storeu_si512(pair[1], specdec__avx512_make_pair_from_codes(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
     }
 }
 
@@ -176,7 +178,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_group_codes(int twos,
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_grid_scales(uint32_t type, const unsigned char *tile,
                                                                         float (*scale)[SPECDEC__ROWS])
 {
-    const specdec__x86_grid_scales from = specdec__x86_grid_scales_of(type, tile);
+    const specdec__x86_grid_scales from = specdec__x86_grid_scale_layout(type, tile);
     const __m512 factor = _mm512_set1_ps(from.factor), d = specdec__avx512_from_f16(tile);
     __m512i n;
     int g;
@@ -194,9 +196,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_points(uint32_t numb
                                                                    const unsigned char *tile, int blocks,
                                                                    specdec__panel *panel)
 {
-    const __m512i table =
-        _mm512_broadcast_i32x4(_mm_xor_si128(specdec__avx2_grid_magnitudes(number), _mm_set1_epi8((char)-128)));
-    const int twos = specdec__avx2_has_two_bit_points(number), pairs = 32 / specdec__x86_granule((int)number);
+    const __m512i table = _mm512_broadcast_i32x4(
+        _mm_xor_si128(specdec__avx2_load_magnitude_table(number), _mm_set1_epi8((char)-128)));
+    const int twos = specdec__avx2_has_two_bit_points(number), pairs = 32 / specdec__x86_values_per_scale((int)number);
     __m512i points[4], signs;
     int g;
 
@@ -235,7 +237,7 @@ SPECDEC__AVX512 static void specdec__avx512_unpack_by_decoder(const specdec__qua
     __m512i u[8];
     int b, i;
 
-    specdec__unpack_codes(type, tile, blocks, panel);
+    specdec__unpack_tile_by_decoder(type, tile, blocks, panel);
     for (b = 0; b < blocks; b++) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++) {
@@ -243,10 +245,13 @@ SPECDEC__AVX512 static void specdec__avx512_unpack_by_decoder(const specdec__qua
             _mm512_storeu_si512(panel->u.codes + b * 512 + i * 64, u[i]);
         }
         if (type->granule == 32) {
-            _mm512_storeu_si512(panel->pair[b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
+            _mm512_storeu_si512(panel->pair[b],
+                                specdec__avx512_make_pair_from_codes(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
         } else {
-            _mm512_storeu_si512(panel->pair[2 * b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
-            _mm512_storeu_si512(panel->pair[2 * b + 1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
+            _mm512_storeu_si512(panel->pair[2 * b],
+                                specdec__avx512_make_pair_from_codes(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
+            _mm512_storeu_si512(panel->pair[2 * b + 1],
+                                specdec__avx512_make_pair_from_codes(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
         }
     }
 }

@@ -36,8 +36,9 @@ typedef struct specdec__avx512_column_run {
 /* The runs of a column, and the scales, dots and minimums of 16 rows: (run, row, granule). */
 typedef struct specdec__avx512_rows_memory {
     specdec__avx512_column_run runs[SPECDEC__AVX512_ROW_RUNS]; /* the runs of the column */
-    float scale[SPECDEC__AVX512_ROW_RUNS][16][16], dot[SPECDEC__AVX512_ROW_RUNS][16][16]; /* (run, row, granule) */
-    float minimum[SPECDEC__AVX512_ROW_RUNS_M][16][16]; /* (run, row, granule) */
+    float scale[SPECDEC__AVX512_ROW_RUNS][16][16]; /* (run, row, granule) scale of weights * scale of the column */
+    float dot[SPECDEC__AVX512_ROW_RUNS][16][16];   /* (run, row, granule) sums of products of codes */
+    float minimum[SPECDEC__AVX512_ROW_RUNS_M][16][16]; /* (run, row, granule) minimums of the weights */
 } specdec__avx512_rows_memory;
 SPECDEC__STATIC_ASSERT(avx512_rows_memory_fits,
                        sizeof(specdec__avx512_rows_memory) <= 2 * SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4);
@@ -47,8 +48,8 @@ SPECDEC__STATIC_ASSERT(avx512_rows_memory_fits,
 SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_prepare_run(int type, const specdec__columns *x,
                                                                           int block, specdec__avx512_column_run *run)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule, twos = type == SPECDEC__TYPE_Q4_K;
-    const specdec__x86_columns from = specdec__x86_block_columns(x, (size_t)block, per);
+    const int granule = specdec__x86_values_per_scale(type), per = 32 / granule, twos = type == SPECDEC__TYPE_Q4_K;
+    const specdec__x86_columns from = specdec__x86_columns_of_block(x, (size_t)block, per);
     const int8_t *codes = (const int8_t *)from.codes;
     int g, i;
 
@@ -75,7 +76,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_four_blocks(const u
 }
 
 /* Loads the half floats at the beginning of 16 blocks of 18 or 34 bytes as floats. No other bytes are read. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_scales(const unsigned char *from, int bytes)
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_scales_of_16_blocks(const unsigned char *from, int bytes)
 {
     /* The half floats lie in different words of the vectors of 64 bytes, which can therefore be merged into one. */
     static const uint32_t wanted[2][9] = {
@@ -131,14 +132,13 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, cons
     const unsigned char *d;
 
     switch (type) {
-    case SPECDEC__TYPE_Q4_0: return specdec__avx512_load_scales(from, 18);
-    case SPECDEC__TYPE_Q8_0: return specdec__avx512_load_scales(from, 34);
+    case SPECDEC__TYPE_Q4_0: return specdec__avx512_load_scales_of_16_blocks(from, 18);
+    case SPECDEC__TYPE_Q8_0: return specdec__avx512_load_scales_of_16_blocks(from, 34);
     case SPECDEC__TYPE_Q4_K:
         specdec__avx512_unpack_row_factors_q4_k(from + 4, scales, minimums);
         specdec__avx512_unpack_row_factors_q4_k(from + sizeof(specdec__block_q4_k) + 4, scales + 1, minimums + 1);
-        _mm512_storeu_ps(minimum,
-                         specdec__avx512_row_scales_q4_k(
-                             specdec__avx512_negative(specdec__avx512_row_half_floats_q4_k(from, 2)), minimums));
+        _mm512_storeu_ps(minimum, specdec__avx512_row_scales_q4_k(
+                                      specdec__avx512_negate(specdec__avx512_row_half_floats_q4_k(from, 2)), minimums));
         return specdec__avx512_row_scales_q4_k(specdec__avx512_row_half_floats_q4_k(from, 0), scales);
     default: /* Q6_K */
         d = from + offsetof(specdec__block_q6_k, d);
@@ -163,8 +163,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_row_codes(int type, 
         switch (type) {
         case SPECDEC__TYPE_Q4_0:
             x = specdec__avx512_load_four_blocks(from + (two * 2 + i) * 72 + 2, 18);
-            codes[i][0] = specdec__avx512_and(x, 15);
-            codes[i][1] = specdec__avx512_and(_mm512_srli_epi16(x, 4), 15);
+            codes[i][0] = specdec__avx512_mask_bytes(x, 15);
+            codes[i][1] = specdec__avx512_mask_bytes(_mm512_srli_epi16(x, 4), 15);
             break;
         case SPECDEC__TYPE_Q8_0:
             x = specdec__avx512_load_four_blocks(from + (two * 2 + i) * 136 + 2, 34);
@@ -174,8 +174,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_row_codes(int type, 
             break;
         case SPECDEC__TYPE_Q4_K: /* 16 bytes hold halves of two granules */
             x = specdec__avx512_load_four_blocks(from + two * 144 + 16 + i * 16, 32);
-            codes[0][i] = specdec__avx512_and(x, 15);
-            codes[1][i] = specdec__avx512_and(_mm512_srli_epi16(x, 4), 15);
+            codes[0][i] = specdec__avx512_mask_bytes(x, 15);
+            codes[1][i] = specdec__avx512_mask_bytes(_mm512_srli_epi16(x, 4), 15);
             break;
         default: /* Q6_K: i selects nibbles and two-bit fields */
             x = specdec__avx512_load_bytes(from + two * 64);
@@ -184,7 +184,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_row_codes(int type, 
                                   by);
             codes[i][0] = i ? specdec__avx512_select_bits(15, _mm512_srli_epi16(x, 4), y)
                             : specdec__avx512_select_bits(15, x, _mm512_slli_epi16(y, 4));
-            codes[i][0] = specdec__avx512_and(codes[i][0], 63);
+            codes[i][0] = specdec__avx512_mask_bytes(codes[i][0], 63);
             break;
         }
 }
@@ -221,7 +221,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_row_run(int type, 
                                                                       const specdec__avx512_column_run *x, float *dot,
                                                                       float *scale, float *minimum)
 {
-    const int halves = specdec__x86_granule(type) / 16, fits = specdec__x86_highest_code(type) * halves <= 255;
+    const int halves = specdec__x86_values_per_scale(type) / 16, fits = specdec__x86_highest_code(type) * halves <= 255;
     __m512i codes[2][2], sums[4], offsets;
     int v, i;
 
@@ -248,8 +248,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_row_run(int type, 
 
 /* Adds the contributions of a run of 16 rows to sums (16), granule after granule. totals (granule): scale * sum of
    (code + offset) of the column, for minimums; NULL: none. */
-SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const specdec__avx512_rows_memory *from, int run,
-                                                                      const float *totals, float *sums)
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run_to_sums(const specdec__avx512_rows_memory *from,
+                                                                              int run, const float *totals, float *sums)
 {
     __m512 sum = _mm512_loadu_ps(sums), scale[4], dot[4], minimum[4];
     int g, i;
@@ -277,8 +277,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_runs(int type, con
                                                                    size_t row_bytes,
                                                                    int runs, specdec__avx512_rows_memory *room)
 {
-    const size_t bytes =
-        (size_t)specdec__x86_granule(type) * (size_t)specdec__x86_block_bytes(type) / 2 / SPECDEC__ROWS;
+    const size_t bytes = (size_t)specdec__x86_values_per_scale(type) * (size_t)specdec__x86_block_bytes(type) / 2 /
+                         SPECDEC__ROWS;
     int row, i;
 
     for (row = 0; row < SPECDEC__ROWS; row++, from += row_bytes)
@@ -302,7 +302,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_file_rows_of_type(
                                                                                 const specdec__columns *x, void *room,
                                                                                 float *const *sums)
 {
-    const int minimums = specdec__x86_has_minimum(type), run = specdec__x86_granule(type) / 2; /* blocks of 32 */
+    const int minimums = specdec__x86_has_minimum(type),
+              run = specdec__x86_values_per_scale(type) / 2; /* blocks of 32 */
     const int most = minimums ? SPECDEC__AVX512_ROW_RUNS_M : SPECDEC__AVX512_ROW_RUNS;
     specdec__avx512_rows_memory *own = (specdec__avx512_rows_memory *)room;
     int block, runs, t, i;
@@ -318,7 +319,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_file_rows_of_type(
             if (!block)
                 memset(sums[t], 0, SPECDEC__ROWS * sizeof(float));
             for (i = 0; i < runs; i++)
-                specdec__avx512_add_run(own, i, minimums ? x->sum32 + block + i * run : NULL, sums[t]);
+                specdec__avx512_add_run_to_sums(own, i, minimums ? x->sum32 + block + i * run : NULL, sums[t]);
         }
     }
 }

@@ -41,8 +41,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_transpose_rows(const unsign
 }
 
 /* Transposes as specdec__avx512_transpose_rows does; a function that is not inlined. */
-SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_transpose_rows_called(const unsigned char *from,
-                                                                                    size_t step, void *words)
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_transpose_rows_not_inlined(const unsigned char *from,
+                                                                                         size_t step, void *words)
 {
     specdec__avx512_transpose_rows(from, step, words);
 }
@@ -71,13 +71,13 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_transpose_bits(int unit,
 }
 
 /* Returns the words that begin 16 bits behind words[0], of each row. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_words_from_middle(const __m512i *words)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_words_shifted_by_16_bits(const __m512i *words)
 {
     return _mm512_rol_epi32(_mm512_mask_blend_epi16(0x55555555u, words[0], words[1]), 16);
 }
 
 /* Stores the lower 16 bits of the words of 16 rows. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_halves(__m512i words, unsigned char *to)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_16_bits(__m512i words, unsigned char *to)
 {
     _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(words));
 }
@@ -94,11 +94,11 @@ SPECDEC__AVX512 static void specdec__avx512_interleave_two_blocks(const unsigned
     specdec__avx512_transpose_rows(from, step, words);
     specdec__avx512_transpose_rows(from + 16, step, words + 4);
     specdec__avx512_transpose_rows(from + 20, step, words + 5);
-    specdec__avx512_store_low_halves(words[0], to);
-    specdec__avx512_store_low_halves(_mm512_srli_epi32(words[4], 16), to + 288);
+    specdec__avx512_store_low_16_bits(words[0], to);
+    specdec__avx512_store_low_16_bits(_mm512_srli_epi32(words[4], 16), to + 288);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        _mm512_storeu_si512(to + 32 + i * 64, specdec__avx512_words_from_middle(words + i));
+        _mm512_storeu_si512(to + 32 + i * 64, specdec__avx512_words_shifted_by_16_bits(words + i));
         _mm512_storeu_si512(to + 320 + i * 64, words[5 + i]);
     }
 }
@@ -111,13 +111,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_units(int unit, const
     __m512i x;
 
     for (words += at / 4; size >= 4; size -= 4, words++, to += 64) {
-        x = odd ? specdec__avx512_words_from_middle(words) : *words;
+        x = odd ? specdec__avx512_words_shifted_by_16_bits(words) : *words;
         _mm512_storeu_si512(to, unit <= 2   ? specdec__avx512_split_words(unit, x)
                                 : unit == 4 ? x
                                             : specdec__avx512_transpose_bits(unit, x));
     }
     if (size) /* half a word */
-        specdec__avx512_store_low_halves(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
+        specdec__avx512_store_low_16_bits(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
 }
 
 /* Interleaves a field of 16 rows with AVX-512: see specdec__quant_interleave_field. */
@@ -135,8 +135,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, 
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
         specdec__quant_prefetch(from + i, step, left);
-        specdec__avx512_transpose_rows_called(from + i - back, step,
-                                              unit == 4 && left == 16 ? (void *)to : (void *)words);
+        specdec__avx512_transpose_rows_not_inlined(from + i - back, step,
+                                                   unit == 4 && left == 16 ? (void *)to : (void *)words);
         if (unit != 4 || left < 16)
             specdec__avx512_store_units(unit, words, back, left, to);
     }

@@ -30,42 +30,42 @@
 #include "lines.h"
 
 #ifdef SPECDEC_NO_SSE41
-#define SPECDEC__WITH_SSE41 0
+#define SPECDEC__WITH_SSE41 0 /* 1: the build has kernels for SSE4.1 */
 #else
 #define SPECDEC__WITH_SSE41 1
 #endif
 #ifdef SPECDEC_NO_AVX2
-#define SPECDEC__WITH_AVX2 0
+#define SPECDEC__WITH_AVX2 0 /* 1: the build has kernels for AVX2 */
 #else
 #define SPECDEC__WITH_AVX2 1
 #endif
 #ifdef SPECDEC_NO_AVXVNNI
-#define SPECDEC__WITH_AVXVNNI 0
+#define SPECDEC__WITH_AVXVNNI 0 /* 1: the build has kernels for AVX-VNNI */
 #else
 #define SPECDEC__WITH_AVXVNNI 1
 #endif
 #ifdef SPECDEC_NO_AVX512
-#define SPECDEC__WITH_AVX512 0
+#define SPECDEC__WITH_AVX512 0 /* 1: the build has kernels for AVX-512 */
 #else
 #define SPECDEC__WITH_AVX512 1
 #endif
 #ifdef SPECDEC_NO_DOTPROD
-#define SPECDEC__WITH_DOTPROD 0
+#define SPECDEC__WITH_DOTPROD 0 /* 1: the build has kernels for the dot products of ARMv8.2 */
 #else
 #define SPECDEC__WITH_DOTPROD 1
 #endif
 #ifdef SPECDEC_NO_I8MM
-#define SPECDEC__WITH_I8MM 0
+#define SPECDEC__WITH_I8MM 0 /* 1: the build has kernels for the matrix products of ARMv8.6 */
 #else
 #define SPECDEC__WITH_I8MM 1
 #endif
 #ifdef SPECDEC_NO_NEON32
-#define SPECDEC__WITH_NEON32 0
+#define SPECDEC__WITH_NEON32 0 /* 1: the build has kernels for 32-bit NEON */
 #else
 #define SPECDEC__WITH_NEON32 1
 #endif
 #ifdef SPECDEC_NO_RVV
-#define SPECDEC__WITH_RVV 0
+#define SPECDEC__WITH_RVV 0 /* 1: the build has kernels for the vectors of RISC-V */
 #else
 #define SPECDEC__WITH_RVV 1
 #endif
@@ -75,8 +75,8 @@
 /* 1 if this build has a type of a granule (16, 32), with or without minimums (M). */
 #define SPECDEC__GRANULE_ROW(number, name, block, bytes, granule, bits, minimum, ...) \
     || (SPECDEC__HAS(name) && (granule) == SPECDEC__GRANULE && (minimum) == SPECDEC__MINIMUM)
-#define SPECDEC__GRANULE 16
-#define SPECDEC__MINIMUM 0
+#define SPECDEC__GRANULE 16 /* the granule that SPECDEC__GRANULE_ROW looks for: 16 or 32 values */
+#define SPECDEC__MINIMUM 0 /* 0: SPECDEC__GRANULE_ROW looks for types without minimums, 1: with minimums */
 enum { SPECDEC__HAS_16 = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
 #undef SPECDEC__MINIMUM
 #define SPECDEC__MINIMUM 1
@@ -89,7 +89,7 @@ enum { SPECDEC__HAS_32M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
 
 SPECDEC__FOR_SIZE
 /* Enters an unpacker for all quantised types into a table. */
-static void specdec__kernels_add_unpacker(specdec__kernels *table, specdec__unpack_function *unpack)
+static void specdec__kernels_enter_unpacker(specdec__kernels *table, specdec__unpack_function *unpack)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
@@ -98,9 +98,9 @@ static void specdec__kernels_add_unpacker(specdec__kernels *table, specdec__unpa
 }
 
 /* Enters the dots of quantised types into a table, by granule and minimum. */
-static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_function *dot16,
-                                      specdec__dot_function *dot16m,
-                                      specdec__dot_function *dot32, specdec__dot_function *dot32m)
+static void specdec__kernels_enter_dot_functions(specdec__kernels *table, specdec__dot_function *dot16,
+                                                 specdec__dot_function *dot16m, specdec__dot_function *dot32,
+                                                 specdec__dot_function *dot32m)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
@@ -112,9 +112,9 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
 }
 
 #define SPECDEC__DOT_KERNELS(table, name) \
-    specdec__kernels_add_dots(table, SPECDEC__HAS_16 ? specdec__##name##_16 : NULL, \
-                          SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
-                          SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
+    specdec__kernels_enter_dot_functions(table, SPECDEC__HAS_16 ? specdec__##name##_16 : NULL, \
+                                         SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
+                                         SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
 
 /* Most types are unpacked by their decoders. These macros enter faster functions for a type: an unpacker, or a kernel
    that multiplies without a panel. */
@@ -131,11 +131,11 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
     SPECDEC__AVX512_PANEL_ENTRY(isa, number)
 #define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
     SPECDEC__TABLE_ENTRY(dot, number, \
-                         specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
-                                                                            : specdec__avx512_dot_32); \
+                         specdec__x86_values_per_scale(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
+                                                                                     : specdec__avx512_dot_32); \
     if (SPECDEC__HAS(number)) { \
         table->two_panel_types |= UINT64_C(1) << SPECDEC__TYPE_##number; \
-        if (specdec__x86_granule(SPECDEC__TYPE_##number) == 16) \
+        if (specdec__x86_values_per_scale(SPECDEC__TYPE_##number) == 16) \
             table->dot_two_panels[0] = specdec__avx512_pair_16; \
         else \
             table->dot_two_panels[1] = specdec__avx512_pair_32; \
@@ -143,7 +143,7 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
-        specdec__kernels_avx2_common(table); \
+        specdec__kernels_enter_avx2_functions(table); \
         SPECDEC__X86_COMMON_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
         SPECDEC__X86_RARE_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
         SPECDEC__X86_GRID_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
@@ -187,18 +187,18 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
     } while (0)
 
 #ifdef SPECDEC__AVX512
-#define SPECDEC__HAS_READINGS 1 /* 1: tables may have a second way to read weights */
+#define SPECDEC__HAS_READINGS 1 /* 1: tables of kernels may have another way to read weights, other_reading */
 #else
 #define SPECDEC__HAS_READINGS 0
 #endif
-#define SPECDEC__READ_COLUMNS 6 /* with more columns, arithmetic takes longer than reading memory */
+#define SPECDEC__MEMORY_BOUND_COLUMNS 6 /* with more columns, arithmetic takes longer than reading the weights */
 
 SPECDEC__FOR_SPEED
 /* specdec__multiply_function by panels: unpacks and multiplies two tiles at a time, or one. For types of which two
    panels are multiplied at a time, this function prefetches the weights to unpack next. */
-static void specdec__kernels_by_panels(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
-                                       specdec__panel *panels, const specdec__columns *x, int block, int column,
-                                       int count, float *const *sums)
+static void specdec__kernels_multiply_by_panels(const specdec__kernels *kernels, const specdec__tiles *tiles,
+                                                int blocks, specdec__panel *panels, const specdec__columns *x,
+                                                int block, int column, int count, float *const *sums)
 {
     const specdec__quant_type *type = tiles->type;
     const size_t step = (size_t)(SPECDEC__PANEL_VALUES / type->block) * type->bytes * SPECDEC__ROWS;
@@ -243,7 +243,8 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
         specdec__tiles one = *tiles;
 
         one.l1_bytes = kernels->reading.l1_bytes;
-        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] && count <= SPECDEC__READ_COLUMNS) {
+        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] &&
+            count <= SPECDEC__MEMORY_BOUND_COLUMNS) {
             one.next[0] = tiles->tile[1];
             one.tile[1] = NULL;
             kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums++);
@@ -253,14 +254,14 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
         kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums);
         return;
     }
-    specdec__kernels_by_panels(kernels, tiles, blocks, panels, x, block, column, count, sums);
+    specdec__kernels_multiply_by_panels(kernels, tiles, blocks, panels, x, block, column, count, sums);
 }
 
 SPECDEC__FOR_SIZE
 /* Enters plain C for all types into a table; an instruction set keeps it for types that it has no kernel for. */
-static void specdec__kernels_add_scalar(specdec__kernels *table)
+static void specdec__kernels_enter_scalar_functions(specdec__kernels *table)
 {
-    specdec__kernels_add_unpacker(table, specdec__unpack_codes);
+    specdec__kernels_enter_unpacker(table, specdec__unpack_tile_by_decoder);
     SPECDEC__DOT_KERNELS(table, scalar_dot);
     SPECDEC__FLOAT_PANELS(scalar);
 }
@@ -268,7 +269,7 @@ static void specdec__kernels_add_scalar(specdec__kernels *table)
 /* Fills the table of plain C. */
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
-    specdec__kernels_add_scalar(table);
+    specdec__kernels_enter_scalar_functions(table);
     SPECDEC__FLOAT_KERNELS(scalar);
 }
 
@@ -278,9 +279,9 @@ static int specdec__cpu_always(void) { return 1; }
 #ifdef SPECDEC__AVX512
 /* Enters functions that multiply any type on every x86-64 processor from 2008 on; wider instruction sets keep them for
    types that they have no kernel for. */
-static void specdec__kernels_add_x86_common(specdec__kernels *table)
+static void specdec__kernels_enter_x86_functions(specdec__kernels *table)
 {
-    specdec__kernels_add_unpacker(table, specdec__sse41_unpack_any);
+    specdec__kernels_enter_unpacker(table, specdec__sse41_unpack_any);
     SPECDEC__FLOAT_PANELS(sse41);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
 }
@@ -288,7 +289,7 @@ static void specdec__kernels_add_x86_common(specdec__kernels *table)
 /* Fills the table of SSE4.1. */
 static SPECDEC__UNUSED void specdec__kernels_sse41(specdec__kernels *table)
 {
-    specdec__kernels_add_x86_common(table);
+    specdec__kernels_enter_x86_functions(table);
     SPECDEC__FLOAT_KERNELS(sse41);
     SPECDEC__TABLE_ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
     SPECDEC__TABLE_ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
@@ -307,9 +308,9 @@ SPECDEC__KERNELS_LINKAGE void specdec__kernels_avxvnni(specdec__kernels *table);
 
 #ifndef SPECDEC_KERNELS_APART
 /* Enters the functions that AVX2 and AVX-VNNI share. */
-static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
+static SPECDEC__UNUSED void specdec__kernels_enter_avx2_functions(specdec__kernels *table)
 {
-    specdec__kernels_add_x86_common(table);
+    specdec__kernels_enter_x86_functions(table);
     SPECDEC__FLOAT_KERNELS(avx2);
     SPECDEC__FLOAT_MULTIPLY(avx2);
 }
@@ -337,7 +338,7 @@ void specdec__kernels_avx512(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX512)
         return;
-    specdec__kernels_add_x86_common(table);
+    specdec__kernels_enter_x86_functions(table);
     SPECDEC__X86_COMMON_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_RARE_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_GRID_TYPES(SPECDEC__AVX512_GRID_ENTRY, avx512)
@@ -358,11 +359,11 @@ void specdec__kernels_avx512(specdec__kernels *table)
 
 /* The registers that the instruction CPUID sets. */
 typedef struct specdec__cpuid {
-    unsigned eax, ebx, ecx, edx;
+    unsigned eax, ebx, ecx, edx; /* the registers of these names */
 } specdec__cpuid;
 
 /* A leaf of CPUID; zeros if the processor does not have it. */
-static specdec__cpuid specdec__cpu_leaf(unsigned leaf, unsigned subleaf)
+static specdec__cpuid specdec__cpu_read_cpuid_leaf(unsigned leaf, unsigned subleaf)
 {
     specdec__cpuid r;
 
@@ -372,11 +373,11 @@ static specdec__cpuid specdec__cpu_leaf(unsigned leaf, unsigned subleaf)
 }
 
 /* The vector registers that the operating system saves: bits of XCR0. */
-static unsigned specdec__cpu_saved_registers(void)
+static unsigned specdec__cpu_registers_saved_by_system(void)
 {
     unsigned low, high;
 
-    if (!(specdec__cpu_leaf(1, 0).ecx & 1u << 27))
+    if (!(specdec__cpu_read_cpuid_leaf(1, 0).ecx & 1u << 27))
         return 0;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return low;
@@ -387,7 +388,7 @@ static int specdec__cpu_sse41(void)
 {
     const unsigned wanted = 1u << 9 | 1u << 19; /* ssse3, sse4.1 */
 
-    return (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted;
+    return (specdec__cpu_read_cpuid_leaf(1, 0).ecx & wanted) == wanted;
 }
 
 /* Whether the processor has AVX2, FMA and F16C, and the system saves their registers. */
@@ -395,15 +396,17 @@ static int specdec__cpu_avx2(void)
 {
     const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
 
-    return SPECDEC__OS_ALIGNS_WIDE_VECTORS && (specdec__cpu_saved_registers() & 6) == 6 &&
-           (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted && (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
+    return SPECDEC__OS_ALIGNS_WIDE_VECTORS && (specdec__cpu_registers_saved_by_system() & 6) == 6 &&
+           (specdec__cpu_read_cpuid_leaf(1, 0).ecx & wanted) == wanted &&
+           (specdec__cpu_read_cpuid_leaf(7, 0).ebx & 1u << 5);
 }
 
 #ifdef SPECDEC__AVXVNNI
 /* Whether the processor has AVX-VNNI besides AVX2. */
 static int specdec__cpu_avxvnni(void)
 {
-    return specdec__cpu_avx2() && specdec__cpu_leaf(7, 0).eax >= 1 && (specdec__cpu_leaf(7, 1).eax & 1u << 4);
+    return specdec__cpu_avx2() && specdec__cpu_read_cpuid_leaf(7, 0).eax >= 1 &&
+           (specdec__cpu_read_cpuid_leaf(7, 1).eax & 1u << 4);
 }
 #endif
 
@@ -411,10 +414,10 @@ static int specdec__cpu_avxvnni(void)
 static int specdec__cpu_avx512(void)
 {
     const unsigned wanted = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* avx512 f dq bw vl */
-    specdec__cpuid leaf = specdec__cpu_leaf(7, 0);
+    specdec__cpuid leaf = specdec__cpu_read_cpuid_leaf(7, 0);
 
-    return specdec__cpu_avx2() && (specdec__cpu_saved_registers() & 0xE6) == 0xE6 && (leaf.ebx & wanted) == wanted &&
-           (leaf.ecx & 1u << 11);
+    return specdec__cpu_avx2() && (specdec__cpu_registers_saved_by_system() & 0xE6) == 0xE6 &&
+           (leaf.ebx & wanted) == wanted && (leaf.ecx & 1u << 11);
 }
 #endif
 
@@ -424,7 +427,7 @@ static int specdec__cpu_avx512(void)
 /* Fills the table of NEON. */
 static void specdec__kernels_neon(specdec__kernels *table)
 {
-    specdec__kernels_add_unpacker(table, specdec__neon_unpack_any);
+    specdec__kernels_enter_unpacker(table, specdec__neon_unpack_any);
     SPECDEC__FLOAT_KERNELS(neon);
     SPECDEC__FLOAT_PANELS(scalar);
     SPECDEC__FLOAT_MULTIPLY(neon);
@@ -497,12 +500,12 @@ static int specdec__cpu_i8mm(void)
 
 #ifdef SPECDEC__LINE_VECTOR
 /* Enters the unpackers of >>kernel/lines, and the dots of types with 8-bit codes. */
-static void specdec__kernels_add_lines(specdec__kernels *table, specdec__dot_function *wide16,
-                                       specdec__dot_function *wide32)
+static void specdec__kernels_enter_line_functions(specdec__kernels *table, specdec__dot_function *wide16,
+                                                  specdec__dot_function *wide32)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
-    specdec__kernels_add_unpacker(table, specdec__line_unpack);
+    specdec__kernels_enter_unpacker(table, specdec__line_unpack_tile);
     for (; type < end; type++)
         if (type->granule && type->bits == 8)
             table->dot[type->number] = type->granule == 16 ? wide16 : wide32;
@@ -511,7 +514,7 @@ static void specdec__kernels_add_lines(specdec__kernels *table, specdec__dot_fun
 #define SPECDEC__LINE_KERNELS(table, isa) \
     do { \
         SPECDEC__DOT_KERNELS(table, isa##_dot); \
-        specdec__kernels_add_lines(table, specdec__##isa##_dot_16_wide, specdec__##isa##_dot_32_wide); \
+        specdec__kernels_enter_line_functions(table, specdec__##isa##_dot_16_wide, specdec__##isa##_dot_32_wide); \
         SPECDEC__FLOAT_KERNELS(isa); \
     } while (0)
 #endif

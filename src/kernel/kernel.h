@@ -48,9 +48,9 @@ typedef struct specdec__columns {
     int8_t *codes;   /* (block, column, 32): quantised values */
     float *scale;    /* (block, column): x = scale * (code + offset) */
     int32_t *pair32; /* (block, column): offset in the low half, sum of 32 codes in the high half */
-    int32_t *pair16; /* (block, column, 2): the same for each half of a block */
+    int32_t *pair16; /* (block, column, 2): offset in the low half, sum of half a block's codes in the high half */
     float *sum32;    /* (block, column): scale * sum of (code + offset) */
-    float *sum16;    /* (block, column, 2): the same for each half of a block */
+    float *sum16;    /* (block, column, 2): scale * sum of (code + offset) of each half of a block */
     float *values;   /* (column, stride): the unquantised activations, for float weights */
     int stride;      /* floats between columns of values */
 } specdec__columns;
@@ -118,7 +118,7 @@ typedef struct specdec__softmax_block {
 typedef struct specdec__state_update {
     float *matrix;      /* (rows, values) the state, which is updated in place */
     int rows, values;   /* size of the matrix; values: a multiple of 16 */
-    int corrects;       /* 1: the layer corrects itself */
+    int corrects;       /* 1: the value is reduced by the state's prediction for the key (the delta rule) */
     float decay, rate;  /* factors of the old state and of the new value */
     const float *key;   /* (rows) key of the token */
     const float *query; /* (rows) query of the token; NULL: no output is computed */
@@ -286,14 +286,14 @@ typedef struct specdec__kernels {
     X(madd, V, (V, V, V)) /* a * b + c, rounded once */ \
     X(max, V, (V, V)) /* a > b ? a : b */ \
     X(min, V, (V, V)) /* a < b ? a : b */ \
-    X(scale2, V, (V, V)) /* a * 2^n; the second parameter is n + 1.5 * 2^23 */ \
+    X(times_power_of_2, V, (V, V)) /* a * 2^n; the second parameter is n + 1.5 * 2^23 */ \
     X(sum, float, (const V *)) /* of 16 lanes, by the canonical tree: i and i + 8, then i + 4, i + 2, i + 1 */ \
-    X(highest, float, (const V *)) /* the largest of 16 lanes */ \
-    X(highest4, void, (const V *, float *)) /* the largest of 16 lanes, four times */ \
-    X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
+    X(largest_lane, float, (const V *)) /* the largest of 16 lanes */ \
+    X(largest_lanes_of_four, void, (const V *, float *)) /* the largest of 16 lanes, four times */ \
+    X(bits_of_lane_0, int32_t, (V)) /* the bits of lane 0 */ \
     X(store_low_bytes, void, (int8_t *, V)) /* the lowest byte of the bits of each lane */ \
     X(sum_codes, int32_t, (const int8_t *)) /* the sum of 16 codes */ \
-    X(noise, void, (uint64_t, uint32_t *)) /* upper 32 bits of noise_bits_of_token for 64 neighbouring tokens */ \
+    X(compute_noise_bits, void, (uint64_t, uint32_t *)) /* upper halves of noise_bits_of_token for 64 tokens */ \
     X(load_f16, V, (const void *)) /* converts half floats */ \
     X(load_bf16, V, (const void *)) /* converts bfloat16 */ \
     X(store_f16, void, (void *, V)) /* rounds to half floats */

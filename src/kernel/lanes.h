@@ -27,7 +27,7 @@ enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
 #define SPECDEC__ROWS_AT_ONCE (SPECDEC__PARTS < SPECDEC__WIDTH ? SPECDEC__PARTS : SPECDEC__WIDTH)
 #if SPECDEC__LANES < 16 /* without fused multiply-adds: long functions are not inlined, and queries are taken singly */
 #define SPECDEC__LANE_LONG_FUNCTION SPECDEC__TARGET static __attribute__((noinline))
-#define SPECDEC__QUERIES_AT_ONCE 1
+#define SPECDEC__QUERIES_AT_ONCE 1 /* queries that share one pass over keys and values */
 #define SPECDEC__UNROLL_PARTS
 #else
 #define SPECDEC__LANE_LONG_FUNCTION SPECDEC__LANE_INLINE
@@ -42,7 +42,7 @@ SPECDEC__LANE_LONG_FUNCTION V X(exp)(V x)
 
     x = X(min)(X(max)(x, X(set)(-87.0f)), X(set)(88.0f));
     SPECDEC__EXP(x, shifter, n, r, p, X(madd), X(set), X(sub));
-    return X(scale2)(p, shifter);
+    return X(times_power_of_2)(p, shifter);
 }
 
 /* Values [from, to) of x * weight / sqrt(mean of x^2 over `length` values + epsilon). */
@@ -155,8 +155,8 @@ SPECDEC__LANE_INLINE void X(value_extent)(const float *values, float *high, floa
         highs[p] = X(max)(x0, X(max)(x1, zero));
         lows[p] = X(max)(X(sub)(zero, x0), X(max)(X(sub)(zero, x1), zero));
     }
-    *high = X(highest)(highs);
-    *low = X(highest)(lows);
+    *high = X(largest_lane)(highs);
+    *low = X(largest_lane)(lows);
 }
 
 /* Quantises blocks [from, to) of 32 values of a row into column c. */
@@ -568,9 +568,9 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
 
         part[p] = X(max)(X(max)(X(load)(at), X(load)(at + 16)), X(max)(X(load)(at + 32), X(load)(at + 48)));
     }
-    grown = X(highest)(part);
+    grown = X(largest_lane)(part);
     if (grown > *max) {
-        factor = specdec__float_from_bits((uint32_t)X(first_bits)(X(exp)(X(set)(*max - grown))));
+        factor = specdec__float_from_bits((uint32_t)X(bits_of_lane_0)(X(exp)(X(set)(*max - grown))));
         *max = grown;
     }
     highest = X(set)(*max);
@@ -706,7 +706,7 @@ SPECDEC__LANE int X(find_largest)(const float *x, int groups, float *largest)
                 zeros[p] = X(madd)(X(mul)(some, X(set)(1e8f)), X(set)(0), zeros[p]); /* NaN where it is too large */
                 part[p] = k ? X(max)(some, part[p]) : some;
             }
-        largest[i] = X(highest)(part);
+        largest[i] = X(largest_lane)(part);
     }
     return X(sum)(zeros) == 0;
 }
@@ -978,7 +978,7 @@ SPECDEC__LANE float X(float_to_codes)(const float *values, int count, int8_t *co
             sizes[p] = X(max)(X(max)(X(sub)(X(set)(0), x), x), sizes[p]);
         }
     }
-    scale = X(highest)(sizes) * (1.0f / 127.0f);
+    scale = X(largest_lane)(sizes) * (1.0f / 127.0f);
     inverse = scale > 1e-30f && scale < 1e30f ? 1.0f / scale : 0;
     for (i = 0; i < count; i += SPECDEC__LANES)
         X(store_low_bytes)(codes + i, X(madd)(X(load)(values + i), X(set)(inverse), X(set)(12582912.0f)));
@@ -996,7 +996,7 @@ SPECDEC__LANE_LONG_FUNCTION V X(exp_approximate)(V x, V base)
     x = X(sub)(x, X(sub)(shifter, magic));
     p = X(madd)(x, X(set)(0.055008933f), X(set)(0.242211f));
     p = X(madd)(X(madd)(p, x, X(set)(0.6932829f)), x, X(set)(1));
-    return X(scale2)(p, shifter);
+    return X(times_power_of_2)(p, shifter);
 }
 
 /* part (16 lanes) = lane by lane, the largest of 64 numbers in 4 groups of 16, `apart` floats apart. */
@@ -1017,7 +1017,7 @@ SPECDEC__LANE SPECDEC__NOINLINE void X(block_maxima)(const V *parts, int count, 
     int i;
 
     for (i = 0; i < count; i += 4)
-        X(highest4)(parts + i * SPECDEC__PARTS, top + i);
+        X(largest_lanes_of_four)(parts + i * SPECDEC__PARTS, top + i);
 }
 
 /* Updates the largest scores of the `some` queries from number `from` on with those of a block, top (16). factor (16):

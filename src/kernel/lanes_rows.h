@@ -78,7 +78,7 @@ SPECDEC__VECTORISE SPECDEC__LANE int X(count_unreachable)(const float *logits, i
         }
         if (!some)
             continue;
-        X(noise)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_TOKEN_STEP, bits);
+        X(compute_noise_bits)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_TOKEN_STEP, bits);
         for (j = 0; j < 16; j++) {
             const uint32_t a = bits[j] > bits[j + 16] ? bits[j] : bits[j + 16];
             const uint32_t b = bits[j + 32] > bits[j + 48] ? bits[j + 32] : bits[j + 48];

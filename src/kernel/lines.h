@@ -22,8 +22,8 @@ enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__
 
 /* Bits of a type's codes: where they begin in a tile, their mask, and by how much they are shifted in a code. */
 typedef struct specdec__line_bits {
-    uint16_t at;
-    uint8_t mask, shift;
+    uint16_t at;         /* byte of a tile where they begin */
+    uint8_t mask, shift; /* mask of the bits in a byte; by how much they are shifted to the left in a code */
 } specdec__line_bits;
 
 /* What codes are: numbers, or indices of specdec__quant_iq4_values. */
@@ -120,7 +120,7 @@ SPECDEC__INLINE specdec__line_run specdec__line_find_run(const specdec__line_cod
 }
 
 /* Returns a vector with the same number in every byte. */
-SPECDEC__INLINE specdec__line_vector specdec__line_fill(int number)
+SPECDEC__INLINE specdec__line_vector specdec__line_repeat_byte(int number)
 {
     specdec__line_vector v = {0};
 
@@ -140,15 +140,16 @@ SPECDEC__INLINE specdec__line_vector specdec__line_load(const void *at)
 SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, const specdec__line_run *run,
                                               int has_high, int8_t *codes)
 {
-    const specdec__line_vector mask = specdec__line_fill(from->low.mask), offset = specdec__line_fill(from->offset);
-    const specdec__line_vector high_mask = specdec__line_fill(from->high.mask);
-    const specdec__line_vector up = specdec__line_fill(from->high.shift);
-    const specdec__line_vector shift = specdec__line_fill(run->shift);
+    const specdec__line_vector mask = specdec__line_repeat_byte(from->low.mask),
+                               offset = specdec__line_repeat_byte(from->offset);
+    const specdec__line_vector high_mask = specdec__line_repeat_byte(from->high.mask);
+    const specdec__line_vector up = specdec__line_repeat_byte(from->high.shift);
+    const specdec__line_vector shift = specdec__line_repeat_byte(run->shift);
     int i, j;
 
     for (i = 0; i < 4; i++) {
         const unsigned char *low = run->low + i * 64, *high = run->high + i * run->high_step;
-        const specdec__line_vector turn = specdec__line_fill(run->high_shift + i * run->high_turn);
+        const specdec__line_vector turn = specdec__line_repeat_byte(run->high_shift + i * run->high_turn);
 
         SPECDEC__UNROLL
         for (j = 0; j < 64; j += (int)sizeof mask) {
@@ -356,8 +357,8 @@ static void specdec__line_unpack_scales(const specdec__quant_type *type, const s
 
 /* Unpacks blocks * 32 values of 16 rows of any type, and prefetches the bytes SPECDEC__LINE_PREFETCH_BYTES ahead. */
 #define SPECDEC__LINE_PREFETCH_BYTES 4096 /* distance in bytes at which weights are prefetched */
-static void specdec__line_unpack(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                 specdec__panel *panel)
+static void specdec__line_unpack_tile(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                      specdec__panel *panel)
 {
     const specdec__line_codes *from = specdec__line_types;
     const int per = type->granule == 16 ? 2 : 1, whole = type->block == 32 ? 1 : 8;
@@ -367,7 +368,7 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
     while (from->type != type->number && from->type != SPECDEC__TYPE_COUNT)
         from++;
     if (from->type == SPECDEC__TYPE_COUNT) {
-        specdec__unpack_codes(type, tile, blocks, panel);
+        specdec__unpack_tile_by_decoder(type, tile, blocks, panel);
         for (b = 0; b < blocks * per; b++)
             SPECDEC__LINE_SUM_GRANULE(panel, b, type->granule);
         return;

@@ -128,7 +128,7 @@ SPECDEC__INLINE float32x4_t specdec__neon_min4(float32x4_t x, float32x4_t y)
 }
 
 /* Returns x * 2^n in each lane, where shifter is n + 1.5 * 2^23. */
-SPECDEC__INLINE float32x4_t specdec__neon_scale4(float32x4_t x, float32x4_t shifter)
+SPECDEC__INLINE float32x4_t specdec__neon_four_times_power_of_2(float32x4_t x, float32x4_t shifter)
 {
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(vreinterpretq_s32_f32(shifter), 23)));
 }
@@ -157,8 +157,8 @@ SPECDEC__NEON_LANES(max, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_E
 #define SPECDEC__NEON_EACH(part) specdec__neon_min4(x.part, y.part)
 SPECDEC__NEON_LANES(min, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_EACH)
 #undef SPECDEC__NEON_EACH
-#define SPECDEC__NEON_EACH(part) specdec__neon_scale4(x.part, shifter.part)
-SPECDEC__NEON_LANES(scale2, (specdec__neon_v x, specdec__neon_v shifter), SPECDEC__NEON_EACH)
+#define SPECDEC__NEON_EACH(part) specdec__neon_four_times_power_of_2(x.part, shifter.part)
+SPECDEC__NEON_LANES(times_power_of_2, (specdec__neon_v x, specdec__neon_v shifter), SPECDEC__NEON_EACH)
 #undef SPECDEC__NEON_EACH
 
 /* Functions for further operations of SPECDEC__LANE_OPERATIONS. */
@@ -200,7 +200,7 @@ SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
 }
 
 /* Returns the largest of 16 lanes. */
-SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
+SPECDEC__INLINE float specdec__neon_largest_lane(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
     float32x4_t four = specdec__neon_max4(specdec__neon_max4(x.a, x.c), specdec__neon_max4(x.b, x.d));
@@ -213,9 +213,9 @@ SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
 SPECDEC__HIGHEST4(neon, , 1)
 
 SPECDEC__INLINE int32_t specdec__neon_sum_codes(const int8_t *codes) { return vaddlvq_s8(vld1q_s8(codes)); }
-#define specdec__neon_noise specdec__scalar_noise
+#define specdec__neon_compute_noise_bits specdec__scalar_compute_noise_bits
 
-SPECDEC__INLINE int32_t specdec__neon_first_bits(specdec__neon_v x)
+SPECDEC__INLINE int32_t specdec__neon_bits_of_lane_0(specdec__neon_v x)
 {
     return vgetq_lane_s32(vreinterpretq_s32_f32(x.a), 0);
 }
@@ -273,7 +273,7 @@ SPECDEC__INLINE void specdec__neon_store_f16(void *at, specdec__neon_v x)
 #include SPECDEC__FILE
 
 /* Returns 16 signed bytes plus 128, as unsigned bytes. */
-SPECDEC__INLINE uint8x16_t specdec__neon_plus_128(const int8_t *values)
+SPECDEC__INLINE uint8x16_t specdec__neon_add_128_to_bytes(const int8_t *values)
 {
     return veorq_u8(vreinterpretq_u8_s8(vld1q_s8(values)), vdupq_n_u8(128));
 }
@@ -288,7 +288,7 @@ SPECDEC__INLINE uint32_t specdec__neon_value_sum_start(const uint8_t *codes)
 }
 
 /* Converts four times four integers to floats. */
-SPECDEC__INLINE specdec__neon_v specdec__neon_from_integers(const uint32x4_t *x)
+SPECDEC__INLINE specdec__neon_v specdec__neon_integers_to_floats(const uint32x4_t *x)
 {
     specdec__neon_v r;
 
@@ -313,10 +313,10 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
         for (i = 0; i < 4; i++)
             low[c][i] = high[c][i] = vdupq_n_u32(0);
     for (key = 0; key < keys; key += 4) {
-        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch_page_lines(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
-            const uint8x16_t value = specdec__neon_plus_128(values + key * SPECDEC__ROWS + i * 16);
+            const uint8x16_t value = specdec__neon_add_128_to_bytes(values + key * SPECDEC__ROWS + i * 16);
 
             SPECDEC__UNROLL
             for (c = 0; c < 2; c++) {
@@ -334,7 +334,7 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++)
             low[c][i] = vaddq_u32(vpaddq_u32(low[c][i], high[c][i]), start);
-        sums[c] = specdec__neon_from_integers(low[c]);
+        sums[c] = specdec__neon_integers_to_floats(low[c]);
     }
 }
 
@@ -343,10 +343,10 @@ SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
 /* Adds the products of a tile and four columns over the keys of a lane: 4 of 16. */
 #define SPECDEC__DOTPROD_ADD_VALUES(lane) \
     do { \
-        specdec__weigh_prefetch(next, (key + 4 * (lane)) * SPECDEC__ROWS); \
+        specdec__weigh_prefetch_page_lines(next, (key + 4 * (lane)) * SPECDEC__ROWS); \
         SPECDEC__UNROLL \
         for (i = 0; i < 4; i++) \
-            value[i] = specdec__neon_plus_128(values + (key + 4 * (lane)) * SPECDEC__ROWS + i * 16); \
+            value[i] = specdec__neon_add_128_to_bytes(values + (key + 4 * (lane)) * SPECDEC__ROWS + i * 16); \
         SPECDEC__UNROLL \
         for (c = 0; c < 4; c++) \
             SPECDEC__UNROLL \
@@ -379,7 +379,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *
     }
     SPECDEC__UNROLL
     for (c = 0; c < 4; c++)
-        sums[c] = specdec__neon_from_integers(acc[c]);
+        sums[c] = specdec__neon_integers_to_floats(acc[c]);
 }
 
 SPECDEC__WEIGH_CODES(dotprod, neon, SPECDEC__DOTPROD, 1, 4, SPECDEC__UNROLL)

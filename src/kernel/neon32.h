@@ -27,15 +27,15 @@ typedef float specdec__neon32_v;
 #define specdec__neon32_div specdec__scalar_div
 #define specdec__neon32_max specdec__scalar_max
 #define specdec__neon32_min specdec__scalar_min
-#define specdec__neon32_scale2 specdec__scalar_scale2
+#define specdec__neon32_times_power_of_2 specdec__scalar_times_power_of_2
 #define specdec__neon32_sum specdec__scalar_sum
-#define specdec__neon32_highest specdec__scalar_highest
-#define specdec__neon32_highest4 specdec__scalar_highest4
+#define specdec__neon32_largest_lane specdec__scalar_largest_lane
+#define specdec__neon32_largest_lanes_of_four specdec__scalar_largest_lanes_of_four
 #define specdec__neon32_weigh_codes specdec__scalar_weigh_codes
-#define specdec__neon32_first_bits specdec__scalar_first_bits
+#define specdec__neon32_bits_of_lane_0 specdec__scalar_bits_of_lane_0
 #define specdec__neon32_store_low_bytes specdec__scalar_store_low_bytes
 #define specdec__neon32_sum_codes specdec__scalar_sum_codes
-#define specdec__neon32_noise specdec__scalar_noise
+#define specdec__neon32_compute_noise_bits specdec__scalar_compute_noise_bits
 #define specdec__neon32_load_f16 specdec__scalar_load_f16
 #define specdec__neon32_load_bf16 specdec__scalar_load_bf16
 #define specdec__neon32_store_f16 specdec__scalar_store_f16
@@ -97,7 +97,7 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
 }
 
 /* Computes panel->pair of granule k of a panel: the sums of its codes, by row. */
-SPECDEC__INLINE void specdec__neon32_sum_granule(specdec__panel *panel, int k, int granule)
+SPECDEC__INLINE void specdec__neon32_sum_codes_of_granule(specdec__panel *panel, int k, int granule)
 {
     const int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
     int row, i;
@@ -112,7 +112,7 @@ SPECDEC__INLINE void specdec__neon32_sum_granule(specdec__panel *panel, int k, i
     }
 }
 
-#define SPECDEC__LINE_SUM_GRANULE specdec__neon32_sum_granule
+#define SPECDEC__LINE_SUM_GRANULE specdec__neon32_sum_codes_of_granule
 
 /* Returns the exact sums of a granule of four rows times a column. The sums of 8 products (wide: of 2) of a row fit
    into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
@@ -149,7 +149,8 @@ SPECDEC__INLINE int32x4_t specdec__neon32_granule_products(const int8_t *weights
    its sums of 2^-126; scales and minimums of weights are multiples of 2^-27 (see specdec__line_store_scales); so
    products and all their sums, rounded or not, are multiples of 2^-126. Bits are compared without the sign, less 1, as
    0 is allowed. */
-SPECDEC__INLINE int specdec__neon32_is_normal(const specdec__columns *x, size_t at, int blocks, const float *sums)
+SPECDEC__INLINE int specdec__neon32_gives_no_subnormals(const specdec__columns *x, size_t at, int blocks,
+                                                        const float *sums)
 {
     const uint32x4_t one = vdupq_n_u32(1);
     uint32x4_t least = vdupq_n_u32(0xFFFFFFFFu);
@@ -207,7 +208,7 @@ SPECDEC__INLINE void specdec__neon32_dot_column(const specdec__panel *panel, int
     { \
         size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
         for (; count; count--, column++, at++, sums += SPECDEC__ROWS) \
-            if (specdec__neon32_is_normal(x, at, blocks, sums)) \
+            if (specdec__neon32_gives_no_subnormals(x, at, blocks, sums)) \
                 specdec__neon32_dot_column(panel, blocks, x, at, sums, granule, has_minimum, wide); \
             else \
                 specdec__scalar_dot_##plain(panel, blocks, x, block, column, 1, sums); \

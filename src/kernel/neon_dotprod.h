@@ -29,19 +29,20 @@ typedef struct specdec__dotprod_input {
 
 /* Prepares block b of column c of `columns` columns for dot products: its codes, scale and offset in
    specdec__dotprod_input. */
-SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const specdec__columns *x, size_t at,
-                                                  int columns, int b, int c, specdec__dotprod_input *to)
+SPECDEC__INLINE void specdec__dotprod_prepare_column_block(int type, int packed, const specdec__columns *x, size_t at,
+                                                           int columns, int b, int c, specdec__dotprod_input *to)
 {
-    const int per = 32 / specdec__dotprod_granule(type), bias = specdec__dotprod_bias(type);
-    const int surplus = specdec__dotprod_has_half_sums(type, packed, columns) ? 16 * bias
-                                                                          : specdec__dotprod_sum_surplus(type);
+    const int per = 32 / specdec__dotprod_values_per_scale(type), bias = specdec__dotprod_bias(type);
+    const int surplus = specdec__dotprod_has_two_sums_per_granule(type, packed, columns)
+                            ? 16 * bias
+                            : specdec__dotprod_surplus_of_code_sum(type);
     const int32_t *pairs = per == 1 ? x->pair32 + at : x->pair16 + at * 2, offset = (int16_t)(*pairs & 0xFFFF);
     const float *totals = per == 1 ? x->sum32 + at : x->sum16 + at * 2;
     int32_t excess;
     int g;
 
     memcpy(&to->scale[b][c], x->scale + at, 4); /* stored as an integer, which costs less */
-    if (specdec__dotprod_has_wide_offsets(type))
+    if (specdec__dotprod_has_float_code_sums(type))
         to->offset[b][c] = (int32_t)specdec__bits_from_float((float)offset);
     else
         to->offset[b][c] = (int32_t)((uint32_t)(offset & 0xFF) * 0x01010101u);
@@ -56,16 +57,16 @@ SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const sp
 }
 
 /* Prepares block b of four columns for dot products: scales and offsets in specdec__dotprod_input. */
-SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__columns *x, size_t at, int b,
-                                                   specdec__dotprod_input *to)
+SPECDEC__INLINE void specdec__dotprod_prepare_four_columns(int type, const specdec__columns *x, size_t at, int b,
+                                                           specdec__dotprod_input *to)
 {
     static const uint8_t bytes[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
-    const int per = 32 / specdec__dotprod_granule(type), bias = specdec__dotprod_bias(type);
+    const int per = 32 / specdec__dotprod_values_per_scale(type), bias = specdec__dotprod_bias(type);
     const int32x4_t pair = vld1q_s32(x->pair32 + at), offset = vshrq_n_s32(vshlq_n_s32(pair, 16), 16);
     const int32x4_t start = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS);
 
     vst1q_f32(to->scale[b], vld1q_f32(x->scale + at));
-    if (specdec__dotprod_has_wide_offsets(type))
+    if (specdec__dotprod_has_float_code_sums(type))
         vst1q_s32(to->offset[b], vreinterpretq_s32_f32(vcvtq_f32_s32(offset)));
     else
         vst1q_s32(to->offset[b], vreinterpretq_s32_s8(vqtbl1q_s8(vreinterpretq_s8_s32(pair), vld1q_u8(bytes))));
@@ -80,7 +81,7 @@ SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__colu
         float32x4x2_t totals = vld2q_f32(x->sum16 + at * 2);
 
         if (bias) {
-            const int32x4_t more = specdec__dotprod_sum_surplus(type) ? vshlq_n_s32(offset, 4) : vdupq_n_s32(0);
+            const int32x4_t more = specdec__dotprod_surplus_of_code_sum(type) ? vshlq_n_s32(offset, 4) : vdupq_n_s32(0);
 
             halves.val[0] = vsraq_n_s32(more, halves.val[0], 16);
             halves.val[1] = vsraq_n_s32(more, halves.val[1], 16);
@@ -96,8 +97,8 @@ SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__colu
 
 /* Prepares `blocks` blocks of columns from `at` on. count: number of columns; it is columns, or 3 where columns is
    4. */
-SPECDEC__INLINE void specdec__dotprod_prepare(int type, int packed, const specdec__columns *x, size_t at, int columns,
-                                              int count, int blocks, specdec__dotprod_input *to)
+SPECDEC__INLINE void specdec__dotprod_prepare_columns(int type, int packed, const specdec__columns *x, size_t at,
+                                                      int columns, int count, int blocks, specdec__dotprod_input *to)
 {
     int b, c;
 
@@ -108,19 +109,19 @@ SPECDEC__INLINE void specdec__dotprod_prepare(int type, int packed, const specde
         vst1q_s32(to->start[c], vdupq_n_s32(SPECDEC__DOTPROD_START_BITS));
     for (b = 0; b < blocks; b++, at += (size_t)x->n)
         if (count == 4) {
-            specdec__dotprod_prepare_four(type, x, at, b, to);
+            specdec__dotprod_prepare_four_columns(type, x, at, b, to);
         } else {
             SPECDEC__UNROLL
             for (c = 0; c < columns; c++)
-                specdec__dotprod_prepare_one(type, packed, x, at + (size_t)specdec__min_int(c, count - 1), columns, b,
-                                             c, to);
+                specdec__dotprod_prepare_column_block(type, packed, x, at + (size_t)specdec__min_int(c, count - 1),
+                                                      columns, b, c, to);
         }
 }
 
 /* 32 values of four rows, unpacked: codes (value/4) and, for each granule, sums of codes, scales, and minimums without
    their sign. */
 typedef struct specdec__dotprod_rows {
-    int8x16_t codes[8], sums[2], second_sums[2]; /* second_sums: see specdec__dotprod_has_half_sums */
+    int8x16_t codes[8], sums[2], second_sums[2]; /* second_sums: see specdec__dotprod_has_two_sums_per_granule */
     float32x4_t pair[2], scale[2], minimum[2];   /* (granule): sums of codes as floats, scales, minimums */
 } specdec__dotprod_rows;
 
@@ -138,7 +139,7 @@ typedef struct specdec__dotprod_run {
    second byte of its lane, no row's index in the other bytes. */
 typedef struct specdec__dotprod_quad {
     int row;                                  /* the first of the four rows */
-    float32x4_t d, dmin;                      /* factors of their scales and minimums */
+    float32x4_t d, dmin;                      /* floats that the rows' integer factors are multiplied by */
     uint8x16_t row_index, shared_two_bits[8]; /* shared_two_bits: for Q6_K and one column, two_bits that two blocks
                                                  share */
 } specdec__dotprod_quad;
@@ -231,7 +232,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_iq2(int type, const 
                                                                 const specdec__dotprod_quad *quad,
                                                                 specdec__dotprod_rows *rows)
 {
-    const int per = 32 / specdec__dotprod_granule(type), words = 8 / per;
+    const int per = 32 / specdec__dotprod_values_per_scale(type), words = 8 / per;
     const int8x16_t ones = vdupq_n_s8(1);
     int g, i;
 
@@ -411,7 +412,7 @@ SPECDEC__INLINE void specdec__dotprod_load_q6_k(const specdec__dotprod_run *run,
     }
     SPECDEC__UNROLL
     for (i = 0; i < 2; i++) {
-        if (specdec__dotprod_has_half_sums(SPECDEC__TYPE_Q6_K, 1, columns)) {
+        if (specdec__dotprod_has_two_sums_per_granule(SPECDEC__TYPE_Q6_K, 1, columns)) {
             rows->sums[i] = vaddq_s8(rows->codes[i * 4], rows->codes[i * 4 + 1]);
             rows->second_sums[i] = vaddq_s8(rows->codes[i * 4 + 2], rows->codes[i * 4 + 3]);
         } else {
@@ -426,8 +427,8 @@ SPECDEC__INLINE void specdec__dotprod_load_q6_k(const specdec__dotprod_run *run,
 SPECDEC__INLINE void specdec__dotprod_load_few_bits(int type, const specdec__dotprod_run *run, int b, int row,
                                                     specdec__dotprod_rows *rows)
 {
-    const unsigned char *own = specdec__neon_block_of(type, run->tile, b);
-    const int part = b % specdec__neon_part_count(type);
+    const unsigned char *own = specdec__neon_find_file_block(type, run->tile, b);
+    const int part = b % specdec__neon_groups_per_file_block(type);
     uint8x16_t ones;
 
     specdec__neon_unpack_few_bits_codes(type, own, part, row, rows->codes);
@@ -444,7 +445,7 @@ SPECDEC__INLINE void specdec__dotprod_load_few_bits(int type, const specdec__dot
 SPECDEC__INLINE void specdec__dotprod_load_panel(int type, const specdec__dotprod_run *run, int b, int row,
                                                  specdec__dotprod_rows *rows)
 {
-    const int per = 32 / specdec__dotprod_granule(type);
+    const int per = 32 / specdec__dotprod_values_per_scale(type);
     const specdec__panel *panel = run->panel;
     const int8_t *codes = panel->u.codes + b * 512;
     int i;
@@ -460,7 +461,7 @@ SPECDEC__INLINE void specdec__dotprod_load_panel(int type, const specdec__dotpro
 
         if (type == SPECDEC__TYPE_Q8_0)
             rows->pair[i] = vreinterpretq_f32_s32(vld1q_s32(pair));
-        else if (specdec__dotprod_has_wide_offsets(type))
+        else if (specdec__dotprod_has_float_code_sums(type))
             rows->pair[i] = vcvtq_f32_s32(vld1q_s32(pair));
         else
             rows->sums[i] = vreinterpretq_s8_s32(vld1q_s32(pair));
@@ -470,8 +471,8 @@ SPECDEC__INLINE void specdec__dotprod_load_panel(int type, const specdec__dotpro
     }
 }
 
-/* Unpacks four rows of block b of a tile, or loads them from a panel. way: b modulo specdec__dotprod_way_count, a
-   constant. */
+/* Unpacks four rows of block b of a tile, or loads them from a panel. way: b modulo specdec__dotprod_count_unpack_ways,
+   a constant. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_block(int type, int packed, const specdec__dotprod_run *run,
                                                                   int b, int way, int columns,
                                                                   specdec__dotprod_quad *quad,
@@ -496,7 +497,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_block(int type, int 
         specdec__dotprod_load_q6_k(run, b, way, columns, quad, rows);
     else if (specdec__dotprod_has_few_bit_codes(type))
         specdec__dotprod_load_few_bits(type, run, b, row, rows);
-    else if (specdec__dotprod_is_like_q4_k(type))
+    else if (specdec__dotprod_has_q4_k_scales(type))
         specdec__dotprod_load_q4_q5_k(type, run, b, way, columns, quad, rows);
     else
         specdec__dotprod_load_nibbles(type, tile, row, rows);
@@ -518,7 +519,7 @@ SPECDEC__INLINE void specdec__dotprod_unpack_factors(int type, specdec__dotprod_
 {
     int i;
 
-    for (i = 0; i < 4 && specdec__dotprod_is_like_q4_k(type); i++) {
+    for (i = 0; i < 4 && specdec__dotprod_has_q4_k_scales(type); i++) {
         specdec__neon_factor_pairs factors = specdec__neon_unpack_factors_q4_q5_k(
             run->tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
 
@@ -542,7 +543,7 @@ SPECDEC__INLINE void specdec__dotprod_load_scales(int type, specdec__dotprod_run
     static const uint32_t which[SPECDEC__ROWS] = {
         0xFFFF00FF, 0xFFFF01FF, 0xFFFF02FF, 0xFFFF03FF, 0xFFFF04FF, 0xFFFF05FF, 0xFFFF06FF, 0xFFFF07FF,
         0xFFFF08FF, 0xFFFF09FF, 0xFFFF0AFF, 0xFFFF0BFF, 0xFFFF0CFF, 0xFFFF0DFF, 0xFFFF0EFF, 0xFFFF0FFF};
-    const unsigned char *d = run->tile + specdec__dotprod_scale_offset(type) + row * 2;
+    const unsigned char *d = run->tile + specdec__dotprod_offset_of_d(type) + row * 2;
     const int raised = specdec__dotprod_factor_bias(type);
 
     quad->row = row;
@@ -562,7 +563,7 @@ SPECDEC__INLINE void specdec__dotprod_load_scales(int type, specdec__dotprod_run
 }
 
 /* Returns the element-wise larger of two times 8 half floats: twice their bits without the sign, as integers. */
-SPECDEC__INLINE uint16x8_t specdec__dotprod_largest_halves(const unsigned char *d)
+SPECDEC__INLINE uint16x8_t specdec__dotprod_larger_half_floats(const unsigned char *d)
 {
     const uint16x8_t low = vreinterpretq_u16_u8(vld1q_u8(d)), high = vreinterpretq_u16_u8(vld1q_u8(d + 16));
 
@@ -573,14 +574,14 @@ SPECDEC__INLINE uint16x8_t specdec__dotprod_largest_halves(const unsigned char *
    */
 SPECDEC__INLINE int specdec__dotprod_has_infinite_scale(int type, const unsigned char *tile)
 {
-    const unsigned char *d = tile + specdec__dotprod_scale_offset(type);
+    const unsigned char *d = tile + specdec__dotprod_offset_of_d(type);
     uint16x8_t most;
 
     if (specdec__dotprod_factor_bias(type) < 0)
         return 0;
-    most = specdec__dotprod_largest_halves(d);
+    most = specdec__dotprod_larger_half_floats(d);
     if (specdec__dotprod_has_minimum(type))
-        most = vmaxq_u16(most, specdec__dotprod_largest_halves(d + 32));
+        most = vmaxq_u16(most, specdec__dotprod_larger_half_floats(d + 32));
     return vmaxvq_u16(most) >= 0xF800;
 }
 
@@ -596,8 +597,8 @@ SPECDEC__INLINE void specdec__dotprod_add_granule(int type, int columns, const s
                                                   const specdec__dotprod_input *x, int b, float32x4_t scales,
                                                   const int32x4_t *dot, float32x4_t *acc)
 {
-    const int k = b * (32 / specdec__dotprod_granule(type)) + g;
-    const int has_excess = specdec__dotprod_bias(type) || specdec__dotprod_sum_surplus(type);
+    const int k = b * (32 / specdec__dotprod_values_per_scale(type)) + g;
+    const int has_excess = specdec__dotprod_bias(type) || specdec__dotprod_surplus_of_code_sum(type);
     const float32x4_t one = vdupq_n_f32(1), start = vdupq_n_f32(SPECDEC__DOTPROD_START);
     const float32x4_t excess = vld1q_f32(x->excess[k]), totals = vld1q_f32(x->total[k]);
     const float32x4_t offsets = vreinterpretq_f32_s32(vld1q_s32(x->offset[b]));
@@ -607,7 +608,7 @@ SPECDEC__INLINE void specdec__dotprod_add_granule(int type, int columns, const s
     for (c = 0; c < columns; c++) {
         float32x4_t sum = vreinterpretq_f32_s32(dot[c]);
 
-        if (specdec__dotprod_has_wide_offsets(type))
+        if (specdec__dotprod_has_float_code_sums(type))
             sum = vfmaq_n_f32(sum, rows->pair[g], offsets[c]);
         sum = has_excess ? vfmsq_n_f32(sum, one, excess[c]) : vsubq_f32(sum, start);
         acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(rows->scale[g], scales[c]), sum);
@@ -623,7 +624,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, 
                                                                       const specdec__dotprod_input *x,
                                                                       const int8_t *codes, int b, float32x4_t *acc)
 {
-    const int per = 32 / specdec__dotprod_granule(type), words = 8 / per;
+    const int per = 32 / specdec__dotprod_values_per_scale(type), words = 8 / per;
     float32x4_t scales = vld1q_f32(x->scale[b]);
     const int8x16_t bytes = vreinterpretq_s8_s32(vld1q_s32(x->offset[b]));
     int g, c, h;
@@ -662,9 +663,9 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, 
         }
         if (packed)
             SPECDEC__NEON_COMPILER_BARRIER;
-        if (!specdec__dotprod_has_wide_offsets(type)) {
+        if (!specdec__dotprod_has_float_code_sums(type)) {
             SPECDEC__SDOT(dot[0], rows->sums[g], bytes, 0);
-            if (specdec__dotprod_has_half_sums(type, packed, columns))
+            if (specdec__dotprod_has_two_sums_per_granule(type, packed, columns))
                 SPECDEC__SDOT(dot[0], rows->second_sums[g], bytes, 0);
             if (columns > 1)
                 SPECDEC__SDOT(dot[1], rows->sums[g], bytes, 1);
@@ -679,7 +680,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, 
 
 /* Prefetches a quarter of a block; it is called for every four rows of a block. Types of which whole lines of 64 bytes
    are the largest part prefetch only those. */
-SPECDEC__INLINE void specdec__dotprod_prefetch(int type, const unsigned char **ahead)
+SPECDEC__INLINE void specdec__dotprod_prefetch_quarter_block(int type, const unsigned char **ahead)
 {
     const int share = (int)specdec__dotprod_block_bytes(type) / 4, most = share % 64 <= 8;
     int i;
@@ -691,7 +692,7 @@ SPECDEC__INLINE void specdec__dotprod_prefetch(int type, const unsigned char **a
 }
 
 /* Prefetches the rest of up to 8 blocks for four rows: 8 bytes for each block. */
-SPECDEC__INLINE void specdec__dotprod_prefetch_rest(int type, const unsigned char **ahead)
+SPECDEC__INLINE void specdec__dotprod_prefetch_rest_of_blocks(int type, const unsigned char **ahead)
 {
     if (specdec__dotprod_block_bytes(type) / 4 % 64 <= 8) {
         __builtin_prefetch(*ahead, 0, 3);
@@ -754,7 +755,7 @@ specdec__dotprod_multiply_granule_q6_k(const specdec__dotprod_run *run, int b, i
     const unsigned char *tile = run->tile + quad->row * 4;
     const unsigned char *nibbles = tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way) * 256;
     const unsigned char *two_bits = tile + SPECDEC__TILE_AT(q6_k, two_bits) + (b - way) * 128;
-    const int halved = specdec__dotprod_has_half_sums(SPECDEC__TYPE_Q6_K, 1, columns);
+    const int halved = specdec__dotprod_has_two_sums_per_granule(SPECDEC__TYPE_Q6_K, 1, columns);
     const int8x16_t half = vaddq_s8(w[0], w[1]), other = vaddq_s8(w[2], w[3]);
     const int8x16_t sum = halved ? half : veorq_s8(vaddq_s8(half, other), vdupq_n_s8(-128));
     const int8x16_t bytes = vreinterpretq_s8_s32(vld1q_s32(x->offset[b]));
@@ -808,7 +809,7 @@ specdec__dotprod_multiply_four_blocks_q6_k(const specdec__dotprod_run *run, int 
         quad->shared_two_bits[i] = vdupq_n_u8(0); /* never read, but gcc warns if loops are not unrolled */
     SPECDEC__UNROLL
     for (way = 0; way < 4; way++, codes += x->stride) {
-        specdec__dotprod_prefetch(SPECDEC__TYPE_Q6_K, ahead);
+        specdec__dotprod_prefetch_quarter_block(SPECDEC__TYPE_Q6_K, ahead);
         specdec__dotprod_multiply_granule_q6_k(run, b + way, way, 0, columns, quad, x, codes, w, next, acc);
         specdec__dotprod_multiply_granule_q6_k(run, b + way, way, 1, columns, quad, x, codes, next, w, acc);
     }
@@ -820,7 +821,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, in
                                                                     const unsigned char *ahead,
                                                                     const specdec__dotprod_input *x, float *sums)
 {
-    const int ways = packed ? specdec__dotprod_way_count(type) : 1;
+    const int ways = packed ? specdec__dotprod_count_unpack_ways(type) : 1;
     int row, b, c, way;
 
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
@@ -831,7 +832,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, in
 
         specdec__dotprod_load_scales(packed ? type : SPECDEC__TYPE_COUNT, run, row, &quad);
         if (packed)
-            specdec__dotprod_prefetch_rest(type, &ahead);
+            specdec__dotprod_prefetch_rest_of_blocks(type, &ahead);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             acc[c] = vld1q_f32(c == 3 ? last : sums + c * SPECDEC__ROWS + row);
@@ -846,7 +847,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, in
                 specdec__dotprod_rows rows;
 
                 if (packed)
-                    specdec__dotprod_prefetch(type, &ahead);
+                    specdec__dotprod_prefetch_quarter_block(type, &ahead);
                 specdec__dotprod_load_block(type, packed, run, b + way, way, columns, &quad, &rows);
                 SPECDEC__NEON_COMPILER_BARRIER;
                 specdec__dotprod_multiply_block(type, packed, columns, &rows, x, codes, b + way, acc);
@@ -862,7 +863,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, in
 SPECDEC__INLINE void specdec__dotprod_store_panel(int type, const specdec__dotprod_rows *rows, int block, int row,
                                                   specdec__panel *panel)
 {
-    const int per = 32 / specdec__dotprod_granule(type), kept = type == SPECDEC__TYPE_Q8_0 ? 0 : 8;
+    const int per = 32 / specdec__dotprod_values_per_scale(type), kept = type == SPECDEC__TYPE_Q8_0 ? 0 : 8;
     int i;
 
     SPECDEC__UNROLL
@@ -901,7 +902,7 @@ SPECDEC__INLINE void specdec__i8mm_store_panel(int type, const specdec__dotprod_
     for (i = 0; i < 8; i += 2)
         specdec__i8mm_store_words_alternately(panel->u.codes + block * 512 + i * 64 + row * 8, rows->codes[i],
                                               rows->codes[i + 1]);
-    if (specdec__dotprod_has_wide_offsets(type))
+    if (specdec__dotprod_has_float_code_sums(type))
         vst1q_s32(panel->pair[block] + row, vreinterpretq_s32_f32(rows->pair[0]));
     else
         specdec__i8mm_store_words_alternately((int8_t *)panel->pair[block * 2] + row * 8, rows->sums[0], rows->sums[0]);
@@ -917,13 +918,13 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, int zipp
                                                               int blocks, const unsigned char *ahead,
                                                               specdec__panel *panel)
 {
-    const int ways = specdec__dotprod_way_count(type), together = ways == 2 ? 2 : 1;
+    const int ways = specdec__dotprod_count_unpack_ways(type), together = ways == 2 ? 2 : 1;
     specdec__dotprod_quad quad;
     int row, b, way, i;
 
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
         specdec__dotprod_load_scales(type, run, row, &quad);
-        specdec__dotprod_prefetch_rest(type, &ahead);
+        specdec__dotprod_prefetch_rest_of_blocks(type, &ahead);
         for (b = 0; b < blocks; b += ways)
             SPECDEC__UNROLL
             for (way = 0; way < ways; way += together) {
@@ -931,7 +932,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, int zipp
 
                 SPECDEC__UNROLL
                 for (i = 0; i < together; i++) {
-                    specdec__dotprod_prefetch(type, &ahead);
+                    specdec__dotprod_prefetch_quarter_block(type, &ahead);
                     specdec__dotprod_load_block(type, 1, run, b + way + i, way + i, 0, &quad, rows + i);
                 }
                 SPECDEC__NEON_COMPILER_BARRIER;
@@ -954,7 +955,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_columns(int type
     specdec__dotprod_input ready;
     int t;
 
-    specdec__dotprod_prepare(type, packed, x, at + (size_t)column, columns, count, blocks, &ready);
+    specdec__dotprod_prepare_columns(type, packed, x, at + (size_t)column, columns, count, blocks, &ready);
     for (t = 0; t < tiles; t++)
         specdec__dotprod_multiply_run(type, packed, columns, &runs[t], blocks, ahead ? ahead[t] : NULL, &ready,
                                       sums[t] + column * SPECDEC__ROWS);
@@ -967,7 +968,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_by_column_groups
                                                                                  const specdec__columns *x, size_t at,
                                                                                  int count, float *const *sums)
 {
-    const int many = specdec__dotprod_max_columns(type) == 4;
+    const int many = specdec__dotprod_max_columns_without_panel(type) == 4;
     int c;
 
     for (c = 0; many && count - c >= (packed ? 3 : 4); c += 4)
@@ -1089,7 +1090,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type,
         }
         if (wild)
             plain_panels(most, runs, run, ahead, panels, x, at, count, sums);
-        else if (count <= specdec__dotprod_max_columns(type))
+        else if (count <= specdec__dotprod_max_columns_without_panel(type))
             specdec__dotprod_multiply_by_column_groups(type, 1, most, runs, run, ahead, x, at, count, sums);
         else
             typed_panels(most, runs, run, ahead, panels, x, at, count, sums);

@@ -29,7 +29,7 @@ enum {
 #define SPECDEC__DOTPROD_PANEL(number) (UINT64_C(1) << SPECDEC__DOTPROD_PANEL_##number)
 
 /* Returns the number of values of a type that share a scale. */
-SPECDEC__INLINE int specdec__dotprod_granule(int type)
+SPECDEC__INLINE int specdec__dotprod_values_per_scale(int type)
 {
     const uint64_t panels = SPECDEC__DOTPROD_PANEL(16) | SPECDEC__DOTPROD_PANEL(16M);
     const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_16);
@@ -38,7 +38,7 @@ SPECDEC__INLINE int specdec__dotprod_granule(int type)
 }
 
 /* Returns whether a type has the scales and minimums of Q4_K. */
-SPECDEC__INLINE int specdec__dotprod_is_like_q4_k(int type)
+SPECDEC__INLINE int specdec__dotprod_has_q4_k_scales(int type)
 {
     return type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K;
 }
@@ -55,20 +55,20 @@ SPECDEC__INLINE int specdec__dotprod_has_minimum(int type)
 /* Returns whether minimums are loaded without their sign, and subtracted. */
 SPECDEC__INLINE int specdec__dotprod_subtracts_minimum(int type)
 {
-    return specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K;
+    return specdec__dotprod_has_q4_k_scales(type) || type == SPECDEC__TYPE_Q2_K;
 }
 
 /* Returns by how many columns a type is multiplied at once without a panel, at most. */
-SPECDEC__INLINE int specdec__dotprod_max_columns(int type)
+SPECDEC__INLINE int specdec__dotprod_max_columns_without_panel(int type)
 {
     const int is_32 = type == SPECDEC__TYPE_Q4_0 || type == SPECDEC__TYPE_Q8_0 || type == SPECDEC__TYPE_Q4_K;
 
-    return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_granule(type) == 16 ? 4 : 2;
+    return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_values_per_scale(type) == 16 ? 4 : 2;
 }
 
 /* Returns whether a row's sums of codes, one a granule, are stored as floats, which hold any such sum of this type.
    Else each sum is stored in parts, in four bytes. */
-SPECDEC__INLINE int specdec__dotprod_has_wide_offsets(int type)
+SPECDEC__INLINE int specdec__dotprod_has_float_code_sums(int type)
 {
     const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_WIDE);
 
@@ -100,7 +100,7 @@ SPECDEC__INLINE int specdec__dotprod_bias(int type)
 /* Returns by how much the sums of a granule's codes, which offsets are multiplied by, are too large: those of Q4_0 and
    Q3_K are sums of unsigned codes; eight codes of five bits make a byte, from which 128 is subtracted to make it
    signed. */
-SPECDEC__INLINE int specdec__dotprod_sum_surplus(int type)
+SPECDEC__INLINE int specdec__dotprod_surplus_of_code_sum(int type)
 {
     return specdec__dotprod_has_two_bit_codes(type)                         ? 32
            : type == SPECDEC__TYPE_Q4_0                               ? 32 * 8
@@ -111,7 +111,7 @@ SPECDEC__INLINE int specdec__dotprod_sum_surplus(int type)
 
 /* Returns whether a granule has two sums of codes. Those of Q6_K are then signed bytes, without subtracting 128: for
    one column without a panel, one more dot product costs less. */
-SPECDEC__INLINE int specdec__dotprod_has_half_sums(int type, int packed, int columns)
+SPECDEC__INLINE int specdec__dotprod_has_two_sums_per_granule(int type, int packed, int columns)
 {
     return type == SPECDEC__TYPE_Q6_K && packed && columns == 1;
 }
@@ -126,16 +126,16 @@ SPECDEC__INLINE size_t specdec__dotprod_block_bytes(int type)
 }
 /* Returns in how many ways blocks of 32 values of a type are unpacked: block b in way b modulo this number, each with
    its own code. */
-SPECDEC__INLINE int specdec__dotprod_way_count(int type)
+SPECDEC__INLINE int specdec__dotprod_count_unpack_ways(int type)
 {
-    return specdec__dotprod_is_like_q4_k(type) ? 2
+    return specdec__dotprod_has_q4_k_scales(type)                                                   ? 2
            : type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_Q6_K ? 4
                                                                                                     : 1;
 }
 
 /* Returns the offset of d of 16 rows in a tile whose scales are d times small integers; dmin follows it, if there are
    minimums. */
-SPECDEC__INLINE size_t specdec__dotprod_scale_offset(int type)
+SPECDEC__INLINE size_t specdec__dotprod_offset_of_d(int type)
 {
     return type == SPECDEC__TYPE_Q2_K   ? SPECDEC__TILE_AT(q2_k, d)
            : type == SPECDEC__TYPE_Q3_K ? SPECDEC__TILE_AT(q3_k, d)
@@ -146,9 +146,9 @@ SPECDEC__INLINE size_t specdec__dotprod_scale_offset(int type)
    half floats. */
 SPECDEC__INLINE int specdec__dotprod_factor_bias(int type)
 {
-    return type == SPECDEC__TYPE_Q6_K                                              ? 128
-           : type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_IQ4_XS            ? 32
-           : specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K ? 0
-                                                                                   : -1;
+    return type == SPECDEC__TYPE_Q6_K                                             ? 128
+           : type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_IQ4_XS           ? 32
+           : specdec__dotprod_has_q4_k_scales(type) || type == SPECDEC__TYPE_Q2_K ? 0
+                                                                                  : -1;
 }
 #endif /* aarch64 */

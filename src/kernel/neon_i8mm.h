@@ -19,12 +19,12 @@
 typedef struct specdec__i8mm_input {
     int8_t codes[8][2][64];                /* (block, pair, value/8, 2 columns, 8) */
     float scale[8][2][4], excess[8][2][4]; /* (block, pair, 2 columns twice): see specdec__dotprod_input */
-    float offset[8][2][4];                 /* the same; for types that are not wide, as bytes */
+    float offset[8][2][4];                 /* (block, pair, 2 columns twice) as floats or, if not wide, as bytes */
 } specdec__i8mm_input;
 
-/* The corrections of a type's sums: see specdec__dotprod_bias and specdec__dotprod_sum_surplus. */
+/* The corrections of a type's sums: see specdec__dotprod_bias and specdec__dotprod_surplus_of_code_sum. */
 typedef struct specdec__i8mm_kind {
-    int bias, surplus; /* specdec__dotprod_bias and specdec__dotprod_sum_surplus of the type */
+    int bias, surplus; /* specdec__dotprod_bias and specdec__dotprod_surplus_of_code_sum of the type */
 } specdec__i8mm_kind;
 
 /* Returns the numbers of columns pair and pair + 1 of four columns, each twice. */
@@ -36,8 +36,9 @@ SPECDEC__INLINE float32x4_t specdec__i8mm_duplicate_two_columns(float32x4_t four
 }
 
 /* Prepares block b of 4, 2 or 1 columns from `at` on for matrix products: see specdec__i8mm_input. */
-SPECDEC__INLINE void specdec__i8mm_prepare(const specdec__i8mm_kind *kind, int wide, const specdec__columns *x,
-                                           size_t at, int columns, int b, specdec__i8mm_input *to)
+SPECDEC__INLINE void specdec__i8mm_prepare_column_block(const specdec__i8mm_kind *kind, int wide,
+                                                        const specdec__columns *x, size_t at, int columns, int b,
+                                                        specdec__i8mm_input *to)
 {
     static const uint8_t bytes[2][16] = {{0, 0, 0, 0, 255, 255, 255, 255, 4, 4, 4, 4, 255, 255, 255, 255},
                                          {8, 8, 8, 8, 255, 255, 255, 255, 12, 12, 12, 12, 255, 255, 255, 255}};
@@ -210,11 +211,11 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_by_column_groups(const
             const size_t k = at + (size_t)b * (size_t)x->n;
 
             if (columns == 4)
-                specdec__i8mm_prepare(kind, wide, x, k, 4, b, &ready);
+                specdec__i8mm_prepare_column_block(kind, wide, x, k, 4, b, &ready);
             else if (columns == 2)
-                specdec__i8mm_prepare(kind, wide, x, k, 2, b, &ready);
+                specdec__i8mm_prepare_column_block(kind, wide, x, k, 2, b, &ready);
             else
-                specdec__i8mm_prepare(kind, wide, x, k, 1, b, &ready);
+                specdec__i8mm_prepare_column_block(kind, wide, x, k, 1, b, &ready);
         }
         for (t = 0; t < tiles; t++) {
             float *to = sums[t] + c * SPECDEC__ROWS;
@@ -255,14 +256,14 @@ SPECDEC__INLINE void specdec__i8mm_multiply(int type, specdec__multiply_function
                                             int blocks, specdec__panel *panels, const specdec__columns *x, int block,
                                             int column, int count, float *const *sums)
 {
-    const specdec__i8mm_kind kind = {specdec__dotprod_bias(type), specdec__dotprod_sum_surplus(type)};
+    const specdec__i8mm_kind kind = {specdec__dotprod_bias(type), specdec__dotprod_surplus_of_code_sum(type)};
     const size_t span = specdec__dotprod_block_bytes(type), end = (size_t)blocks * span;
     const int most = tiles->tile[1] ? 2 : 1;
     specdec__tiles part = *tiles;
     specdec__dotprod_run one;
     int from, run, wild, t;
 
-    if (count <= specdec__dotprod_max_columns(type)) {
+    if (count <= specdec__dotprod_max_columns_without_panel(type)) {
         by_dots(tiles, blocks, panels, x, block, column, count, sums);
         return;
     }

@@ -21,7 +21,7 @@
    start (block, column, 4 times): the bits of a float at which sums of unsigned codes times these begin. */
 typedef struct specdec__neon_input {
     int8_t codes[8][4][64];          /* codes of the columns */
-    int32_t start[8][4][4];          /* where sums of products begin */
+    int32_t start[8][4][4];          /* (block, column, row) the numbers that sums of products begin with */
     float scale[8][4], offset[8][4]; /* (block, column): x = scale * (code + offset) */
     float total[8][4];               /* (block, column): scale * sum of (code + offset) */
 } specdec__neon_input;
@@ -39,10 +39,10 @@ typedef struct specdec__neon_scales {
 
 /* Prepares columns from `at` on. The codes of Q4_0 are 8 too large; so are the products' sums by 8 times the sum of a
    column's 32 codes, and the factors of offsets by 32 * 8. */
-SPECDEC__INLINE void specdec__neon_prepare(int type, const specdec__columns *x, size_t at, int columns, int blocks,
-                                           specdec__neon_input *to)
+SPECDEC__INLINE void specdec__neon_prepare_columns(int type, const specdec__columns *x, size_t at, int columns,
+                                                   int blocks, specdec__neon_input *to)
 {
-    const int bias = specdec__dotprod_bias(type), surplus = specdec__dotprod_sum_surplus(type);
+    const int bias = specdec__dotprod_bias(type), surplus = specdec__dotprod_surplus_of_code_sum(type);
     int b, c, i;
 
     for (b = 0; b < blocks; b++, at += (size_t)x->n)
@@ -100,8 +100,8 @@ SPECDEC__INLINE void specdec__neon_load_codes(int type, const unsigned char *nib
 
 /* Unpacks rows `row` to `row` + 3 of block b. tile: for Q4_K, 512 bytes further on for each two blocks. scales, way
    (the lowest bit of b): for Q4_K. */
-SPECDEC__INLINE void specdec__neon_load_rows(int type, const unsigned char *tile, int b, int way, int row,
-                                             const specdec__neon_scales *scales, specdec__neon_rows *rows)
+SPECDEC__INLINE void specdec__neon_unpack_four_rows(int type, const unsigned char *tile, int b, int way, int row,
+                                                    const specdec__neon_scales *scales, specdec__neon_rows *rows)
 {
     const size_t at = type == SPECDEC__TYPE_Q4_0   ? SPECDEC__TILE_AT(q4_0, nibbles)
                       : type == SPECDEC__TYPE_Q4_1 ? SPECDEC__TILE_AT(q4_1, nibbles)
@@ -190,7 +190,7 @@ SPECDEC__INLINE void specdec__neon_multiply_tile(int type, const unsigned char *
                 for (i = 0; i < quads; i++) {
                     specdec__neon_rows rows;
 
-                    specdec__neon_load_rows(type, from, b + way, way, row + i * 4, scales, &rows);
+                    specdec__neon_unpack_four_rows(type, from, b + way, way, row + i * 4, scales, &rows);
                     specdec__neon_multiply_rows(type, &rows, x, b + way, columns, acc[i]);
                     SPECDEC__NEON_RELOAD(from); /* four rows at a time, for which there are enough registers */
                 }
@@ -212,7 +212,7 @@ SPECDEC__INLINE void specdec__neon_multiply_tiles(int type, const unsigned char 
     specdec__neon_input ready;
     int t;
 
-    specdec__neon_prepare(type, x, at + (size_t)c, columns, blocks, &ready);
+    specdec__neon_prepare_columns(type, x, at + (size_t)c, columns, blocks, &ready);
     for (t = 0; t < 2 && tile[t]; t++)
         specdec__neon_multiply_tile(type, tile[t], blocks, &ready, scales + t, columns, sums[t] + c * SPECDEC__ROWS);
 }

@@ -51,7 +51,7 @@ SPECDEC__INLINE void specdec__neon_add_granule(int type, const specdec__panel *p
                                                int wide,
                                                const int32_t *start, const specdec__dotprod_input *x, float32x4_t *acc)
 {
-    const int granule = specdec__dotprod_granule(type), per = 32 / granule;
+    const int granule = specdec__dotprod_values_per_scale(type), per = 32 / granule;
     const int8_t *codes = x->codes + (size_t)(k / per) * x->stride + k % per * granule;
     const float32x4_t scale = vld1q_f32(panel->scale[k] + row);
     const float32x4_t pair = vcvtq_f32_s32(vld1q_s32(panel->pair[k] + row));
@@ -86,11 +86,11 @@ SPECDEC__INLINE void specdec__neon_multiply_columns(int type, const specdec__pan
                                                     size_t at, int columns, int wide, float *sums)
 {
     const int32_t bits = SPECDEC__DOTPROD_START_BITS, start[8] = {bits, 0, bits, 0, bits, 0, bits, 0};
-    const int granules = blocks * (32 / specdec__dotprod_granule(type)), quads = columns == 1 ? 4 : 1;
+    const int granules = blocks * (32 / specdec__dotprod_values_per_scale(type)), quads = columns == 1 ? 4 : 1;
     specdec__dotprod_input ready;
     int row, k, c, i;
 
-    specdec__dotprod_prepare(type, 0, x, at, columns, columns, blocks, &ready);
+    specdec__dotprod_prepare_columns(type, 0, x, at, columns, columns, blocks, &ready);
     for (row = 0; row < SPECDEC__ROWS; row += 4 * quads) {
         float32x4_t acc[4][4];
 

@@ -232,7 +232,7 @@ SPECDEC__INLINE uint64_t specdec__neon_load_iq2_xs_word(const unsigned char *wor
 
 /* Returns the magnitudes of the eight values from 8 * p on of row `row` (of four). index: for IQ2_S from
    specdec__neon_unpack_indices_iq2_s; for other types bytes of a tile. */
-SPECDEC__INLINE uint64x1_t specdec__neon_magnitudes(int type, const unsigned char *index, int row, int p)
+SPECDEC__INLINE uint64x1_t specdec__neon_load_iq2_magnitudes(int type, const unsigned char *index, int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XXS)
         return vld1_u64(specdec__neon_iq2_xxs + (specdec__neon_load_integer(index + row * 4, 4) >> p * 8 & 255));
@@ -276,8 +276,8 @@ SPECDEC__INLINE void specdec__neon_load_iq2(int type, const unsigned char *tile,
         for (i = 0; i < 2; i++) {
             const uint64x2_t sign = vcombine_u64(specdec__neon_iq2_sign_masks(type, signs, i * 2, p),
                                                  specdec__neon_iq2_sign_masks(type, signs, i * 2 + 1, p));
-            const uint64x2_t magnitude = vcombine_u64(specdec__neon_magnitudes(type, index, i * 2, p),
-                                                      specdec__neon_magnitudes(type, index, i * 2 + 1, p));
+            const uint64x2_t magnitude = vcombine_u64(specdec__neon_load_iq2_magnitudes(type, index, i * 2, p),
+                                                      specdec__neon_load_iq2_magnitudes(type, index, i * 2 + 1, p));
 
             eight[i] = vreinterpretq_s32_u8(vsubq_u8(vreinterpretq_u8_u64(veorq_u64(magnitude, sign)),
                                                      vreinterpretq_u8_u64(sign)));
@@ -307,7 +307,7 @@ static const specdec__neon_grid specdec__neon_iq3_s =
     SPECDEC__NEON_IQ3({1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15});
 
 /* Stores eight 16-bit numbers as two integers: one move between registers for four numbers. */
-SPECDEC__INLINE void specdec__neon_store_indices(uint8x16_t eight, uint64_t *to)
+SPECDEC__INLINE void specdec__neon_store_eight_indices(uint8x16_t eight, uint64_t *to)
 {
     to[0] = vgetq_lane_u64(vreinterpretq_u64_u8(eight), 0);
     to[1] = vgetq_lane_u64(vreinterpretq_u64_u8(eight), 1);
@@ -328,8 +328,8 @@ SPECDEC__INLINE void specdec__neon_unpack_indices_iq3_s(const unsigned char *til
         uint8x16_t high = vqtbl1q_u8(vld1q_u8(top), which);
 
         high = vshrq_n_u8(vtstq_u8(high, vld1q_u8(specdec__neon_iq3_s.sign_bit[i])), 7);
-        specdec__neon_store_indices(vzip1q_u8(bytes, high), index + i * 4);
-        specdec__neon_store_indices(vzip2q_u8(bytes, high), index + i * 4 + 2);
+        specdec__neon_store_eight_indices(vzip1q_u8(bytes, high), index + i * 4);
+        specdec__neon_store_eight_indices(vzip2q_u8(bytes, high), index + i * 4 + 2);
     }
 }
 
@@ -355,7 +355,8 @@ SPECDEC__INLINE uint64_t specdec__neon_points_of_four_rows(int type, const unsig
 }
 
 /* Returns the points from which words 2 i and 2 i + 1 of four rows are unpacked: two points a row. */
-SPECDEC__INLINE uint8x16_t specdec__neon_point_pair(int type, const unsigned char *bytes, const uint64_t *index, int i)
+SPECDEC__INLINE uint8x16_t specdec__neon_load_point_pairs(int type, const unsigned char *bytes, const uint64_t *index,
+                                                          int i)
 {
     return vreinterpretq_u8_u64(
         vcombine_u64(vcreate_u64(specdec__neon_points_of_four_rows(type, bytes, index, i * 2)),
@@ -368,7 +369,7 @@ SPECDEC__INLINE const unsigned char *specdec__neon_point_indices_address(const u
     return tile + SPECDEC__TILE_AT(iq3_xxs, index) + g * 128 + row * 4;
 }
 
-/* Loads the pairs of points of the first group of the first four rows of a tile: see specdec__neon_point_pair. */
+/* Loads the pairs of points of the first group of the first four rows of a tile: see specdec__neon_load_point_pairs. */
 SPECDEC__INLINE void specdec__neon_load_first_points(int type, const unsigned char *tile, uint8x16_t *pairs)
 {
     uint64_t indices[8];
@@ -378,7 +379,7 @@ SPECDEC__INLINE void specdec__neon_load_first_points(int type, const unsigned ch
         specdec__neon_unpack_indices_iq3_s(tile, 0, 0, indices);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++)
-        pairs[i] = specdec__neon_point_pair(type, specdec__neon_point_indices_address(tile, 0, 0), indices, i);
+        pairs[i] = specdec__neon_load_point_pairs(type, specdec__neon_point_indices_address(tile, 0, 0), indices, i);
 }
 
 /* Returns bytes of eight signs from bytes of seven: the eighth sign makes the number of set bits even. */
@@ -405,7 +406,8 @@ SPECDEC__INLINE uint8x16_t specdec__neon_iq3_signs(int type, const unsigned char
 }
 
 /* Computes codes (value/4) = 32 values of four rows: group g of a tile of IQ3. pairs: its pairs of points (see
-   specdec__neon_point_pair); they become those of group then_g of the rows from `then` on, as their loads take long. */
+   specdec__neon_load_point_pairs); they become those of group then_g of the rows from `then` on, as their loads take
+   long. */
 SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile, int g, int row, int then_g,
                                             int then, uint8x16_t *pairs, int8x16_t *codes)
 {
@@ -426,7 +428,7 @@ SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile,
         low = vandq_u8(pairs[i], vdupq_n_u8(15));
         index[0] = vzip1q_u8(low, high);
         index[1] = vzip2q_u8(low, high);
-        pairs[i] = specdec__neon_point_pair(type, bytes, indices, i);
+        pairs[i] = specdec__neon_load_point_pairs(type, bytes, indices, i);
         from = vqtbl1q_u8(signs, vld1q_u8(grid->sign_byte_index[i]));
         SPECDEC__UNROLL
         for (k = 0; k < 2; k++) {
@@ -498,12 +500,12 @@ SPECDEC__NEON_POINTS(iq3_xxs, IQ3_XXS)
 SPECDEC__NEON_POINTS(iq3_s, IQ3_S)
 
 /* Unpacks a tile of any type by its decoder, then reorders the codes for a panel. */
-SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *type, const unsigned char *tile,
-                                                  int blocks, specdec__panel *panel)
+SPECDEC__INLINE void specdec__neon_unpack_by_decoder(const specdec__quant_type *type, const unsigned char *tile,
+                                                     int blocks, specdec__panel *panel)
 {
     int b, quad, i;
 
-    specdec__unpack_codes(type, tile, blocks, panel);
+    specdec__unpack_tile_by_decoder(type, tile, blocks, panel);
     SPECDEC__NEON_IS_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         int8x16_t q[4][8];
@@ -746,34 +748,34 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_iq4_xs(const unsigned char *tile,
 }
 
 /* Returns the number of groups of 32 values in a block of a type of few bits. */
-SPECDEC__INLINE int specdec__neon_part_count(int type)
+SPECDEC__INLINE int specdec__neon_groups_per_file_block(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 ? 4 : type == SPECDEC__TYPE_Q2_0 ? 2 : type == SPECDEC__TYPE_TQ2_0 ? 8 : 1;
 }
 
 /* Returns the address of the block in the file's sense that holds block b of 32 values, of a type of few bits. */
-SPECDEC__INLINE const unsigned char *specdec__neon_block_of(int type, const unsigned char *tile, int b)
+SPECDEC__INLINE const unsigned char *specdec__neon_find_file_block(int type, const unsigned char *tile, int b)
 {
     const size_t bytes = type == SPECDEC__TYPE_Q1_0    ? SPECDEC__TILE_BYTES(q1_0)
                          : type == SPECDEC__TYPE_Q2_0  ? SPECDEC__TILE_BYTES(q2_0)
                          : type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_BYTES(tq2_0)
                                                        : SPECDEC__TILE_BYTES(mxfp4);
 
-    return tile + (size_t)(b / specdec__neon_part_count(type)) * bytes;
+    return tile + (size_t)(b / specdec__neon_groups_per_file_block(type)) * bytes;
 }
 
-/* Unpacks 32 values of the four rows from row `row` on into q: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own:
-   from specdec__neon_block_of; part: which 32 values of it. */
-SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigned char *own, int part, int row,
+/* Unpacks 32 values of the four rows from row `row` on into q: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4.
+   file_block: from specdec__neon_find_file_block; group: which 32 values of it. */
+SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigned char *file_block, int group, int row,
                                                          int8x16_t q[8])
 {
     const uint8x16_t mask = vdupq_n_u8(type == SPECDEC__TYPE_Q1_0 ? 2 : 3);
-    const unsigned char *at = own + row * 4;
+    const unsigned char *at = file_block + row * 4;
     int i;
 
-    at += type == SPECDEC__TYPE_Q1_0    ? (int)SPECDEC__TILE_AT(q1_0, bits) + part * 64
-          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, two_bits) + part * 128
-          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, two_bits) + part / 4 * 512
+    at += type == SPECDEC__TYPE_Q1_0    ? (int)SPECDEC__TILE_AT(q1_0, bits) + group * 64
+          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, two_bits) + group * 128
+          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, two_bits) + group / 4 * 512
                                         : (int)SPECDEC__TILE_AT(mxfp4, nibbles);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
@@ -783,7 +785,7 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigne
                                                        : i % 4;
         const int right = type == SPECDEC__TYPE_Q1_0    ? i - 1
                           : type == SPECDEC__TYPE_Q2_0  ? i % 4 * 2
-                          : type == SPECDEC__TYPE_TQ2_0 ? part % 4 * 2
+                          : type == SPECDEC__TYPE_TQ2_0 ? group % 4 * 2
                                                         : i / 4 * 4;
         const uint8x16_t packed = vld1q_u8(at + line * 64);
 
@@ -795,17 +797,17 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigne
     }
 }
 
-/* Returns the scales of the four rows from row `row` on. Of MXFP4: see specdec__quant_half_of_e8m0. */
-SPECDEC__INLINE float32x4_t specdec__neon_load_few_bits_scales(int type, const unsigned char *own, int row)
+/* Returns the scales of the four rows from row `row` on. Of MXFP4: see specdec__quant_e8m0_divided_by_2. */
+SPECDEC__INLINE float32x4_t specdec__neon_load_few_bits_scales(int type, const unsigned char *file_block, int row)
 {
     if (type == SPECDEC__TYPE_MXFP4) {
-        const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(specdec__load_u32(own + row)));
+        const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(specdec__load_u32(file_block + row)));
         const int32x4_t e = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes)))), one = vdupq_n_s32(1);
         const int32x4_t small = vshlq_s32(vdupq_n_s32(0x00200000), vminq_s32(e, one));
 
         return vreinterpretq_f32_s32(vmaxq_s32(vshlq_n_s32(vsubq_s32(e, one), 23), small));
     }
-    return specdec__neon_load_f16x4(own + row * 2 +
+    return specdec__neon_load_f16x4(file_block + row * 2 +
                                     (type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_AT(tq2_0, d) : 0));
 }
 
@@ -818,12 +820,12 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char
 
     SPECDEC__NEON_IS_WIDE(panel) = 0;
     for (b = 0; b < blocks; b++) {
-        const unsigned char *own = specdec__neon_block_of(type, tile, b);
+        const unsigned char *own = specdec__neon_find_file_block(type, tile, b);
 
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
 
-            specdec__neon_unpack_few_bits_codes(type, own, b % specdec__neon_part_count(type), quad * 4, q);
+            specdec__neon_unpack_few_bits_codes(type, own, b % specdec__neon_groups_per_file_block(type), quad * 4, q);
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++)
                 q[i] = vsubq_s8(q[i], bias);
@@ -861,7 +863,7 @@ SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, con
     SPECDEC__NEON_UNPACK(type_name, \
         const specdec__neon_field_offsets parts = SPECDEC__NEON_FIELD_OFFSETS(type_name, minimum, high); \
         specdec__neon_unpack_nibbles(parts, tile, blocks, panel, offset, values))
-SPECDEC__NEON_UNPACK(any, specdec__neon_unpack_generic(type, tile, blocks, panel))
+SPECDEC__NEON_UNPACK(any, specdec__neon_unpack_by_decoder(type, tile, blocks, panel))
 SPECDEC__NEON_UNPACK(iq2_xxs, specdec__neon_points_iq2_xxs(tile, panel))
 SPECDEC__NEON_UNPACK(iq2_xs, specdec__neon_points_iq2_xs(tile, panel))
 SPECDEC__NEON_UNPACK(iq2_s, specdec__neon_points_iq2_s(tile, panel))

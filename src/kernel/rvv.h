@@ -54,7 +54,7 @@ SPECDEC__INLINE specdec__rvv_v specdec__rvv_min(specdec__rvv_v x, specdec__rvv_v
 {
     return specdec__rvv_select((specdec__rvv_bits)(x < y), x, y);
 }
-SPECDEC__INLINE specdec__rvv_v specdec__rvv_scale2(specdec__rvv_v x, specdec__rvv_v shifter)
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_times_power_of_2(specdec__rvv_v x, specdec__rvv_v shifter)
 {
     return (specdec__rvv_v)((specdec__rvv_bits)x + ((specdec__rvv_bits)shifter << 23));
 }
@@ -65,16 +65,16 @@ SPECDEC__INLINE float specdec__rvv_sum(const specdec__rvv_v *parts)
     specdec__rvv_store(lanes, *parts);
     return specdec__scalar_sum(lanes);
 }
-SPECDEC__INLINE float specdec__rvv_highest(const specdec__rvv_v *parts)
+SPECDEC__INLINE float specdec__rvv_largest_lane(const specdec__rvv_v *parts)
 {
     float lanes[16];
 
     specdec__rvv_store(lanes, *parts);
-    return specdec__scalar_highest(lanes);
+    return specdec__scalar_largest_lane(lanes);
 }
 SPECDEC__HIGHEST4(rvv, , 1)
 #define specdec__rvv_weigh_codes specdec__scalar_weigh_codes
-SPECDEC__INLINE int32_t specdec__rvv_first_bits(specdec__rvv_v x) { return (int32_t)((specdec__rvv_bits)x)[0]; }
+SPECDEC__INLINE int32_t specdec__rvv_bits_of_lane_0(specdec__rvv_v x) { return (int32_t)((specdec__rvv_bits)x)[0]; }
 SPECDEC__INLINE void specdec__rvv_store_low_bytes(int8_t *at, specdec__rvv_v x)
 {
     const specdec__rvv_bytes low = __builtin_convertvector((specdec__rvv_bits)x, specdec__rvv_bytes);
@@ -82,7 +82,7 @@ SPECDEC__INLINE void specdec__rvv_store_low_bytes(int8_t *at, specdec__rvv_v x)
     memcpy(at, &low, sizeof low);
 }
 #define specdec__rvv_sum_codes specdec__scalar_sum_codes
-#define specdec__rvv_noise specdec__scalar_noise
+#define specdec__rvv_compute_noise_bits specdec__scalar_compute_noise_bits
 
 /* Converts half floats to floats: their bits, as those of a float, are 2^112 times too small, except for infinities and
    NaNs. */
@@ -154,7 +154,7 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
 
 /* Computes panel->pair of granule k of a panel: the sums of its codes, by row. Codes of a panel are (value, row) here.
    */
-SPECDEC__INLINE void specdec__rvv_sum_granule(specdec__panel *panel, int k, int granule)
+SPECDEC__INLINE void specdec__rvv_sum_codes_of_granule(specdec__panel *panel, int k, int granule)
 {
     int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
     vint16m2_t sum = __riscv_vmv_v_x_i16m2(0, 16);
@@ -174,7 +174,7 @@ SPECDEC__INLINE void specdec__rvv_sum_granule(specdec__panel *panel, int k, int 
     }
     __riscv_vse32_v_i32m4(panel->pair[k], __riscv_vwcvt_x_x_v_i32m4(sum, 16), 16);
 }
-#define SPECDEC__LINE_SUM_GRANULE specdec__rvv_sum_granule
+#define SPECDEC__LINE_SUM_GRANULE specdec__rvv_sum_codes_of_granule
 
 /* Adds a panel times one column to sums (16). The sums of 8 products (wide: of 2) of a row fit into 16 bits: 8 * 32 *
    127, 2 * 128 * 127. */

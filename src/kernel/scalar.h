@@ -11,8 +11,8 @@
 
 /* Unpacks a tile of any type with the type's decoder. The reference for all other unpackers, and used where there is
    none. */
-static void specdec__unpack_codes(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                  specdec__panel *panel)
+static void specdec__unpack_tile_by_decoder(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                            specdec__panel *panel)
 {
     unsigned char block[SPECDEC__QUANT_MAX_BYTES];
     int8_t codes[SPECDEC__QUANT_MAX_BLOCK];
@@ -192,7 +192,7 @@ SPECDEC__INLINE float specdec__scalar_div(float a, float b) { return a / b; }
 SPECDEC__INLINE float specdec__scalar_madd(float a, float b, float c) { return specdec__fma(a, b, c); }
 SPECDEC__INLINE float specdec__scalar_max(float a, float b) { return a > b ? a : b; }
 SPECDEC__INLINE float specdec__scalar_min(float a, float b) { return a < b ? a : b; }
-SPECDEC__INLINE float specdec__scalar_scale2(float a, float shifter)
+SPECDEC__INLINE float specdec__scalar_times_power_of_2(float a, float shifter)
 {
     return specdec__float_from_bits(specdec__bits_from_float(a) + (specdec__bits_from_float(shifter) << 23));
 }
@@ -200,7 +200,7 @@ SPECDEC__INLINE void specdec__scalar_store_low_bytes(int8_t *at, float a)
 {
     *at = (int8_t)(uint8_t)specdec__bits_from_float(a);
 }
-SPECDEC__INLINE int32_t specdec__scalar_first_bits(float a) { return (int32_t)specdec__bits_from_float(a); }
+SPECDEC__INLINE int32_t specdec__scalar_bits_of_lane_0(float a) { return (int32_t)specdec__bits_from_float(a); }
 SPECDEC__INLINE float specdec__scalar_load_bf16(const void *at)
 {
     return specdec__float_from_bf16(specdec__load_u16(at));
@@ -224,7 +224,7 @@ SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
     return lane[0];
 }
 /* Returns the largest of 16 lanes. */
-SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
+SPECDEC__INLINE float specdec__scalar_largest_lane(const float *parts)
 {
     float lane[8];
     int i, step;
@@ -236,15 +236,15 @@ SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
             lane[i] = specdec__scalar_max(lane[i], lane[i + step]);
     return lane[0];
 }
-/* Defines highest4, the largest of 16 lanes four times, by an instruction set's `highest`. parts: vectors that make 16
-   lanes. */
+/* Defines largest_lanes_of_four, the largest of 16 lanes four times, by an instruction set's `largest_lane`.
+   parts: vectors that make 16 lanes. */
 #define SPECDEC__HIGHEST4(isa, target, parts) \
-    target SPECDEC__INLINE void specdec__##isa##_highest4(const specdec__##isa##_v *x, float *out) \
+    target SPECDEC__INLINE void specdec__##isa##_largest_lanes_of_four(const specdec__##isa##_v *x, float *out) \
     { \
         int i; \
         \
         for (i = 0; i < 4; i++) \
-            out[i] = specdec__##isa##_highest(x + i * (parts)); \
+            out[i] = specdec__##isa##_largest_lane(x + i * (parts)); \
     }
 SPECDEC__HIGHEST4(scalar, , 16)
 /* Returns the sum of 16 codes. */
@@ -259,7 +259,7 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 }
 /* Computes bits (64), the upper 32 random bits of the noise of 64 neighbouring tokens. first: the noise row's bits at
    the first token. */
-static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
+static void specdec__scalar_compute_noise_bits(uint64_t first, uint32_t *bits)
 {
     uint32_t i;
 

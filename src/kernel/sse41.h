@@ -24,7 +24,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_mul(__m128 a, __m128 b) { r
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_div(__m128 a, __m128 b) { return _mm_div_ps(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_max(__m128 a, __m128 b) { return _mm_max_ps(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_min(__m128 a, __m128 b) { return _mm_min_ps(a, b); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_scale2(__m128 a, __m128 shifter)
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_times_power_of_2(__m128 a, __m128 shifter)
 {
     return _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(a), _mm_slli_epi32(_mm_castps_si128(shifter), 23)));
 }
@@ -75,7 +75,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __
 /* Functions for further operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load(const float *at) { return _mm_loadu_ps(at); }
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store(float *at, __m128 a) { _mm_storeu_ps(at, a); }
-SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a)
+SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_bits_of_lane_0(__m128 a)
 {
     return _mm_cvtsi128_si32(_mm_castps_si128(a));
 }
@@ -127,7 +127,7 @@ SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_sum(const __m128 *parts)
     y = _mm_add_ps(y, _mm_movehl_ps(y, y));
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
-SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_highest(const __m128 *parts)
+SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_largest_lane(const __m128 *parts)
 {
     __m128 y = _mm_max_ps(_mm_max_ps(parts[0], parts[2]), _mm_max_ps(parts[1], parts[3]));
 
@@ -141,7 +141,7 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
     __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
     return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
 }
-#define specdec__sse41_noise specdec__scalar_noise
+#define specdec__sse41_compute_noise_bits specdec__scalar_compute_noise_bits
 
 #define SPECDEC__ISA sse41
 #define SPECDEC__TARGET SPECDEC__SSE41
@@ -166,7 +166,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *valu
         const __m128i code = _mm_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + key)));
         const int8_t *from = values + key * SPECDEC__ROWS;
 
-        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch_page_lines(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++) {
             __m128i value = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)(from + i * 8)));
@@ -232,8 +232,9 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_load_scales(const unsigned ch
 }
 
 /* Computes out (count, 16) = the half floats d (16) * sign * signed bytes (count, 16). */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned char *d, float sign, const int8_t *bytes,
-                                                               int count, float (*out)[SPECDEC__ROWS])
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scales_times_factors(const unsigned char *d, float sign,
+                                                                        const int8_t *bytes, int count,
+                                                                        float (*out)[SPECDEC__ROWS])
 {
     int row, i;
 
@@ -290,8 +291,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q4_K(const unsig
         specdec__sse41_store_16(minimums + 64 + i, specdec__sse41_mask_bytes(_mm_srli_epi16(c, 4), 15) |
                                                        specdec__sse41_mask_bytes(_mm_srli_epi16(b, 2), 48));
     }
-    specdec__sse41_scale_bytes(tile, 1, scales, 8, panel->scale);
-    specdec__sse41_scale_bytes(dmin, -1, minimums, 8, panel->minimum);
+    specdec__sse41_scales_times_factors(tile, 1, scales, 8, panel->scale);
+    specdec__sse41_scales_times_factors(dmin, -1, minimums, 8, panel->minimum);
     for (i = 0; i < 4; i++)
         specdec__sse41_unpack_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
 }
@@ -303,8 +304,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q6_K(const unsig
     int8_t *codes = panel->u.codes;
     int half, s, i;
 
-    specdec__sse41_scale_bytes(tile + SPECDEC__TILE_AT(q6_k, d), 1,
-                               (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales), 16, panel->scale);
+    specdec__sse41_scales_times_factors(tile + SPECDEC__TILE_AT(q6_k, d), 1,
+                                        (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales), 16, panel->scale);
     for (half = 0; half < 2; half++, low += 1024, high += 512)
         for (s = 0; s < 4; s++, codes += 512)
             for (i = 0; i < 512; i += 16) {
@@ -320,8 +321,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q6_K(const unsig
 /* Computes panel->pair of all granules of a panel: the sum of the codes in the low half of a word, -bias in the high
    half. Its product with (offset, sum of activation codes) is the correction of a dot for bias and offset. small: 1:
    codes are unsigned, and those of a granule in one lane add up to at most a byte. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_compute_corrections(int granule, int bias, int small, int blocks,
-                                                                       specdec__panel *panel)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_compute_pairs(int granule, int bias, int small, int blocks,
+                                                                 specdec__panel *panel)
 {
     const __m128i ones = _mm_set1_epi32(0x01010101), words = _mm_set1_epi32(0x00010001),
                   above = _mm_set1_epi32(-65536 * bias);
@@ -403,7 +404,7 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
     int k, c, r;
 
     for (k = 0; k < blocks * per; k++) {
-        const specdec__x86_columns from = specdec__x86_block_columns(x, at + (size_t)(k / per) * (size_t)x->n, per);
+        const specdec__x86_columns from = specdec__x86_columns_of_block(x, at + (size_t)(k / per) * (size_t)x->n, per);
         const int g = k % per;
         __m128i integers[2][4];
 
@@ -470,12 +471,12 @@ SPECDEC__SSE41_DOT(32m, signed, 32, 1)
     { \
         (void)type; \
         codes; \
-        specdec__sse41_compute_corrections(granule, bias, small, blocks, panel); \
+        specdec__sse41_compute_pairs(granule, bias, small, blocks, panel); \
     }
 
 SPECDEC__SSE41_UNPACK(Q4_0, 32, 8, 1, specdec__sse41_unpack_codes_Q4_0(tile, blocks, panel))
 SPECDEC__SSE41_UNPACK(Q4_K, 32, 0, 1, specdec__sse41_unpack_codes_Q4_K(tile, panel))
 SPECDEC__SSE41_UNPACK(Q6_K, 16, 32, 1, specdec__sse41_unpack_codes_Q6_K(tile, panel))
 SPECDEC__SSE41_UNPACK(Q8_0, 32, 0, 0, specdec__sse41_unpack_codes_Q8_0(tile, blocks, panel))
-SPECDEC__SSE41_UNPACK(any, type->granule, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(any, type->granule, 0, 0, specdec__unpack_tile_by_decoder(type, tile, blocks, panel))
 #endif /* x86_64 */

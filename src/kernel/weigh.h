@@ -8,7 +8,7 @@
 #include "scalar.h"
 
 /* Prefetches the part of a page of keys and values that corresponds to the 64 bytes at offset `at` of 8-bit values. */
-SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_prefetch(const unsigned char *page, int at)
+SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_prefetch_page_lines(const unsigned char *page, int at)
 {
     if (page) {
         __builtin_prefetch(page + at / 8 * 17, 0, 3); /* 32 keys or values with their scale take 34 bytes */

@@ -68,7 +68,7 @@ SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 }
 
 /* Returns the bits of a type's codes: 5 in panels of unsigned codes, 8 in panels of signed codes. */
-SPECDEC__INLINE int specdec__x86_bits(int type)
+SPECDEC__INLINE int specdec__x86_bits_per_code(int type)
 {
     const uint64_t fives = SPECDEC__X86_PANEL(32) | SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16) |
                            SPECDEC__X86_PANEL(16M);
@@ -85,10 +85,10 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
 /* Returns the number that is added to a type's codes to make them unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
 {
-    return specdec__quant_bias(specdec__x86_bits(type), specdec__x86_has_minimum(type));
+    return specdec__quant_bias(specdec__x86_bits_per_code(type), specdec__x86_has_minimum(type));
 }
 /* Returns the largest unsigned code of a type. */
-SPECDEC__INLINE int specdec__x86_highest_code(int type) { return (1 << specdec__x86_bits(type)) - 1; }
+SPECDEC__INLINE int specdec__x86_highest_code(int type) { return (1 << specdec__x86_bits_per_code(type)) - 1; }
 
 /* Returns the bytes of 32 values of 16 rows in a tile: a block of 32 values, or a part of a longer block. */
 SPECDEC__INLINE int specdec__x86_block_bytes(int type)
@@ -102,7 +102,7 @@ SPECDEC__INLINE int specdec__x86_block_bytes(int type)
 
 /* Returns whether a block of a type has a single scale, not one with factors: types of fewer than 256 values, and
    TQ2_0. */
-SPECDEC__INLINE int specdec__x86_has_plain_scale(int type)
+SPECDEC__INLINE int specdec__x86_has_scale_without_factors(int type)
 {
     const uint64_t own = UINT64_C(1) << SPECDEC__TYPE_TQ2_0 | SPECDEC__X86_EITHER_PLANE;
     const uint64_t mask = own SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_SHORT);
@@ -111,7 +111,7 @@ SPECDEC__INLINE int specdec__x86_has_plain_scale(int type)
 }
 
 /* Returns the number of groups of 32 values in a block of a type. */
-SPECDEC__INLINE int specdec__x86_part_count(int type)
+SPECDEC__INLINE int specdec__x86_groups_per_file_block(int type)
 {
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__X86_PARTS)
@@ -121,21 +121,22 @@ SPECDEC__INLINE int specdec__x86_part_count(int type)
 
 /* Returns the address of the block in the file's sense that holds 32 values (number `block` of a tile). Types with
    factors of scales have one block of 256 values, at `tile`. */
-SPECDEC__INLINE const unsigned char *specdec__x86_block_of(int type, const unsigned char *tile, int block)
+SPECDEC__INLINE const unsigned char *specdec__x86_find_file_block(int type, const unsigned char *tile, int block)
 {
-    const int parts = specdec__x86_part_count(type), whole = specdec__x86_has_plain_scale(type) ? block / parts : 0;
+    const int parts = specdec__x86_groups_per_file_block(type),
+              whole = specdec__x86_has_scale_without_factors(type) ? block / parts : 0;
 
     return tile + (size_t)whole * (size_t)(specdec__x86_block_bytes(type) * parts);
 }
 /* Returns the index of the tile's 32 values number `block` among the groups of 32 values of their block in the file's
    sense. */
-SPECDEC__INLINE int specdec__x86_part_of(int type, int block)
+SPECDEC__INLINE int specdec__x86_group_in_file_block(int type, int block)
 {
-    return specdec__x86_has_plain_scale(type) ? block % specdec__x86_part_count(type) : block;
+    return specdec__x86_has_scale_without_factors(type) ? block % specdec__x86_groups_per_file_block(type) : block;
 }
 
 /* Returns the number of values of a type that share a scale. */
-SPECDEC__INLINE int specdec__x86_granule(int type)
+SPECDEC__INLINE int specdec__x86_values_per_scale(int type)
 {
     const uint64_t panels = SPECDEC__X86_PANEL(16) | SPECDEC__X86_PANEL(16M) | SPECDEC__X86_PANEL(16_SIGNED);
     const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_16);
@@ -144,7 +145,8 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 }
 
 /* Unpacks 32 values of a type: cases for a switch, each with the offset of the codes in a tile and the function that
-   unpacks them. own, part: from specdec__x86_block_of and specdec__x86_part_of, from the first row of a vector on. */
+   unpacks them. own, part: from specdec__x86_find_file_block and specdec__x86_group_in_file_block, from the first row
+   of a vector on. */
 #define SPECDEC__X86_CODES(isa, own, part, u) \
     case SPECDEC__TYPE_Q4_0: specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
     case SPECDEC__TYPE_Q4_1: specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
@@ -209,7 +211,7 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 #define SPECDEC__X86_TYPE_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
 
 /* Returns whether a type is one of SPECDEC__X86_RARE_TYPES. */
-SPECDEC__INLINE int specdec__x86_is_rare(int type)
+SPECDEC__INLINE int specdec__x86_is_rare_type(int type)
 {
     const uint64_t mask = 0 SPECDEC__X86_RARE_TYPES(SPECDEC__X86_TYPE_BIT, );
 
@@ -235,7 +237,7 @@ SPECDEC__INLINE void specdec__x86_prefetch_bytes(int bytes, const char *from)
 }
 
 /* Returns the offset of a block's scale d in a tile; dmin follows it. */
-SPECDEC__INLINE size_t specdec__x86_scale_offset(int type)
+SPECDEC__INLINE size_t specdec__x86_offset_of_d(int type)
 {
     switch (type) {
     case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
@@ -261,7 +263,7 @@ typedef struct specdec__x86_columns {
 } specdec__x86_columns;
 
 /* Returns the columns from index `at` (block, column) of x on. per: granules of a block. */
-SPECDEC__INLINE specdec__x86_columns specdec__x86_block_columns(const specdec__columns *x, size_t at, int per)
+SPECDEC__INLINE specdec__x86_columns specdec__x86_columns_of_block(const specdec__columns *x, size_t at, int per)
 {
     specdec__x86_columns from;
 
@@ -273,7 +275,7 @@ SPECDEC__INLINE specdec__x86_columns specdec__x86_block_columns(const specdec__c
     return from;
 }
 
-/* --- random bits: see specdec__scalar_noise ---------------------------------------------------------------------- */
+/* --- random bits: see specdec__scalar_compute_noise_bits ---------------------------------------------------------- */
 
 /* Returns x times a 64-bit constant in each 64-bit lane, from products of 32-bit halves, as AVX2 has no wider ones. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_u64(__m256i x, uint64_t constant)
@@ -293,8 +295,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix_bits(__m256i x)
     return specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
 }
 
-/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t *bits)
+/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_compute_noise_bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_noise_bits(uint64_t first, uint32_t *bits)
 {
     const uint64_t step = SPECDEC__NOISE_TOKEN_STEP;
     const __m256i eight = _mm256_set1_epi64x((long long)(8 * step)), from = _mm256_set1_epi64x((long long)first);
@@ -322,8 +324,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix_bits(__m512i x)
     return _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0x94d049bb133111ebu));
 }
 
-/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint32_t *bits)
+/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_compute_noise_bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_compute_noise_bits(uint64_t first, uint32_t *bits)
 {
     const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_TOKEN_STEP);
     const __m512i upper = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);

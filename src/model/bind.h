@@ -30,9 +30,9 @@ static specdec_result specdec__model_init_ropes(specdec__model *m, specdec__aren
     const int has_long = specdec__model_find_tensor(m, longer, &unused) ||
                          specdec__model_find_tensor(m, factors[1], &unused);
     const int also = m->trait[SPECDEC__ROPE_VARIANT];
-    const int still = also == SPECDEC__ROPE_NEVER || (also == SPECDEC__ROPE_OPTIONAL &&
-                                                      !specdec__model_read_count(&reader, ".rope.scaling.finetuned", 0,
-                                                                                 1, 1));
+    const int still = also == SPECDEC__ROPE_NEVER ||
+                      (also == SPECDEC__ROPE_OPTIONAL &&
+                       !specdec__model_read_integer(&reader, ".rope.scaling.finetuned", 0, 1, 1));
     const float base = still ? 0 : m->rope_base;
 
     if (r ||
@@ -140,7 +140,7 @@ static specdec_result specdec__model_read_target_layers(specdec__model *m, specd
 /* Finds a tensor whose name contains a word, and copies the name. Returns 1 when found. */
 static int specdec__model_find_tensor_with_word(const specdec__model *m, const char *word, char *name, size_t size)
 {
-    specdec__cursor c = specdec__cursor_at_start(m->gguf.file.data, m->gguf.file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(m->gguf.file.data, m->gguf.file.size);
     const size_t length = strlen(word);
     uint64_t i;
     size_t k;
@@ -181,8 +181,8 @@ static specdec_result specdec__model_bind_centroids(specdec__model *m, specdec__
     if ((order.type != SPECDEC__TYPE_I32 && wide == 4) || order.size != (size_t)m->vocab_size * (size_t)wide)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s should be %d integers", name, m->vocab_size);
     reads->centroids = (int)t.shape[1];
-    reads->nearest_centroids = specdec__model_read_count(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
-                                                         specdec__min_int(32, reads->centroids));
+    reads->nearest_centroids = specdec__model_read_integer(&r, ".centroid_intermediate_top_k", 1, reads->centroids,
+                                                           specdec__min_int(32, reads->centroids));
     if (r.result || (r.result = specdec__model_bind_matrix(m, centroids, reads->centroids, m->embedding, 1, &m->output,
                                                            &found, error)) != SPECDEC_OK)
         return r.result;
@@ -209,7 +209,7 @@ static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_e
     int found;
 
     reads->count = 2;
-    reads->width = specdec__model_read_count(&r, ".embedding_length_out", 1, SPECDEC__MAX_DIMENSION / 2, -1);
+    reads->width = specdec__model_read_integer(&r, ".embedding_length_out", 1, SPECDEC__MAX_DIMENSION / 2, -1);
     if (r.result)
         return r.result;
     result = specdec__model_bind_matrix(m, "nextn.pre_projection.weight", m->embedding, 2 * reads->width, 1,
@@ -219,8 +219,8 @@ static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_e
                                             &reads->next_state, &found, error);
     if (result)
         return result;
-    specdec__model_count_weights(m, &reads->matrix);
-    specdec__model_count_weights(m, &reads->next_state);
+    specdec__model_count_whole_matrix(m, &reads->matrix);
+    specdec__model_count_whole_matrix(m, &reads->next_state);
     return SPECDEC_OK;
 }
 
@@ -243,7 +243,7 @@ static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, sp
                                                  specdec_error *error)
 {
     specdec__model_reader r = specdec__model_start_reading(m, error);
-    const int trust = specdec__model_read_count(&r, ".has_confidence_head", 0, 1, 0);
+    const int trust = specdec__model_read_integer(&r, ".has_confidence_head", 0, 1, 0);
     const float *bias = NULL;
     specdec__block_model *b = &m->block;
     specdec__gguf_tensor t;
@@ -261,12 +261,12 @@ static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, sp
         (trust && (r.result = specdec__model_copy_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
         return r.result;
     b->confidence_bias = bias ? *bias : 0;
-    specdec__model_count_weights(m, &b->markov_out);
+    specdec__model_count_whole_matrix(m, &b->markov_out);
     return SPECDEC_OK;
 }
 
 /* Binds the tensors of a model that drafts blocks, besides its layers. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_bind_block(specdec__model *m, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__model_bind_block_drafter(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_start_reading(m, error);
     const int rows = m->id_count ? m->id_count : m->vocab_size;
@@ -280,7 +280,7 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "selector_top_k %d of %d tokens", b->candidates, rows);
     if (!b->candidates)
         return specdec__model_bind_markov(m, rows, arena, error);
-    rank = specdec__model_read_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
+    rank = specdec__model_read_integer(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
     if (r.result ||
         (r.result = specdec__model_bind_matrix_of_either_size(m, "selector_predecessor.weight", m->vocab_size, rows,
                                                               rank, &b->predecessor, error)) ||
@@ -289,13 +289,13 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
         (r.result = specdec__model_bind_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
                                                error)))
         return r.result;
-    specdec__model_count_weights(m, &b->hidden);
+    specdec__model_count_whole_matrix(m, &b->hidden);
     return SPECDEC_OK;
 }
 
 /* Binds the tensors by which a model reads hidden states of the target: see specdec__reads. Errors: FORMAT,
    UNSUPPORTED. */
-static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__model_bind_state_reading(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__reads *reads = &m->reads;
@@ -306,9 +306,9 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
         return specdec__model_bind_assistant(m, error);
     if ((result = specdec__model_read_target_layers(m, error)) != SPECDEC_OK)
         return result;
-    reads->width = specdec__model_read_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
-    reads->norm_first = specdec__model_read_count(&r, ".norm_before_residual", 0, 1, 0);
-    normed = specdec__model_read_count(&r, ".norm_before_fc", 0, 1, 0);
+    reads->width = specdec__model_read_integer(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
+    reads->norm_first = specdec__model_read_integer(&r, ".norm_before_residual", 0, 1, 0);
+    normed = specdec__model_read_integer(&r, ".norm_before_fc", 0, 1, 0);
     if (!r.result && ((m->layers != 1 && !m->block.size) || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "%d layers that read %d states of %d (one layer can be read)", m->layers, reads->count,
@@ -316,7 +316,7 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
     if (r.result || (result = specdec__model_bind_matrix(m, "fc.weight", m->embedding, reads->count * reads->width, 1,
                                                          &reads->matrix, &found, error)) != SPECDEC_OK)
         return r.result ? r.result : result;
-    specdec__model_count_weights(m, &reads->matrix);
+    specdec__model_count_whole_matrix(m, &reads->matrix);
     if (m->block.size)
         return specdec__model_copy_vector(m, "enc.output_norm.weight", m->embedding, 1, arena, &reads->matrix_norm,
                                           error);
@@ -342,7 +342,7 @@ static specdec_result specdec__model_bind_layer_embeddings(specdec__model *m, sp
         (r = specdec__model_bind_matrix(m, "per_layer_model_proj.weight", all, m->embedding, 1, &inputs->matrix, &found,
                                         error)) != SPECDEC_OK)
         return r;
-    specdec__model_count_weights(m, &inputs->matrix);
+    specdec__model_count_whole_matrix(m, &inputs->matrix);
     return specdec__model_copy_vector(m, "per_layer_proj_norm.weight", inputs->width, 1, arena, &inputs->norm, error);
 }
 
@@ -366,7 +366,7 @@ static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_err
         for (i = 0; i < others && !result; i++) {
             m->streams.matrix[k][i] = all;
             m->streams.matrix[k][i].file += (size_t)i * (size_t)all.rows * all.row_bytes;
-            specdec__model_count_weights(m, &all);
+            specdec__model_count_whole_matrix(m, &all);
         }
     }
     return result;
@@ -423,23 +423,24 @@ static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, s
     int size[SPECDEC__DIM_COUNT], vectors, i, known = 0;
     size_t k;
 
-    specdec__model_tensor_sizes(m, &shape, size);
+    specdec__model_compute_tensor_dimensions(m, &shape, size);
     size[SPECDEC__DIM_OWN_KEYS] = 1; /* a layer that shares keys may have unused tensors of its own */
     for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
-            if (specdec__bytes_are(suffix, specdec__model_own_suffix(m, vectors, i, size)) &&
+            if (specdec__bytes_equal_string(suffix, specdec__model_single_tensor_suffix(m, vectors, i, size)) &&
                 specdec__model_dimensions_have_tensor(vectors, i, size) &&
                 (!vectors || ((specdec__vector_table[i].wanted != SPECDEC__IF_NAMED ||
                                SPECDEC__HAS_BIT(m->trait[SPECDEC__NEEDS], i)) &&
                               !SPECDEC__HAS_BIT(m->trait[SPECDEC__LACKS], i))))
-                known |= specdec__bytes_are(suffix, specdec__model_find_holder(m, layer, vectors, i, size).suffix);
+                known |= specdec__bytes_equal_string(suffix,
+                                                     specdec__model_find_holder(m, layer, vectors, i, size).suffix);
         for (k = 0; k < SPECDEC__COUNT(specdec__fused_table) && !known; k++) {
             const specdec__fused *f = &specdec__fused_table[k];
             const char *name = vectors ? f->bias : f->weight;
 
             i = vectors ? f->vector : f->matrix;
-            known = name && specdec__bytes_are(suffix, name) &&
-                    specdec__bytes_are(suffix, specdec__model_find_holder(m, layer, vectors, i, size).suffix);
+            known = name && specdec__bytes_equal_string(suffix, name) &&
+                    specdec__bytes_equal_string(suffix, specdec__model_find_holder(m, layer, vectors, i, size).suffix);
         }
     }
     return known;
@@ -482,11 +483,11 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
     int i, layer = 0, known = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(whole); i++)
-        known |= specdec__bytes_are(name, whole[i]);
+        known |= specdec__bytes_equal_string(name, whole[i]);
     for (i = 0; i < 3; i++)
-        known |= m->layer_embeddings.width && specdec__bytes_are(name, inputs[i]);
+        known |= m->layer_embeddings.width && specdec__bytes_equal_string(name, inputs[i]);
     for (i = 0; i < 2; i++)
-        known |= m->streams.count && specdec__bytes_are(name, streams[i]);
+        known |= m->streams.count && specdec__bytes_equal_string(name, streams[i]);
     if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
         return known;
     for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < blocks;
@@ -505,7 +506,7 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
 static specdec_result specdec__model_refuse_unread_tensors_of_part(const specdec__model *m, const specdec__gguf *part,
                                                                    specdec_error *error)
 {
-    specdec__cursor c = specdec__cursor_at_start(part->file.data, part->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(part->file.data, part->file.size);
     uint64_t i;
 
     c.offset = part->tensors_at;
@@ -553,7 +554,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors",
                              m->all_layers, m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
-        (reads && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
+        (reads && (r = specdec__model_bind_state_reading(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_bind_layer_embeddings(m, arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows,
@@ -563,7 +564,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         (r = specdec__model_read_short_vocabulary(m, "d2t", arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
                                         m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
-        (m->block.size && (r = specdec__model_bind_block(m, arena, error)) != SPECDEC_OK) ||
+        (m->block.size && (r = specdec__model_bind_block_drafter(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_refuse_unread_tensors(m, error)) != SPECDEC_OK)
         return r;
     specdec__model_make_unit_norm_weights(m, arena);
@@ -573,7 +574,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         (r = specdec__model_bind_centroids(m, arena, error)) != SPECDEC_OK)
         return r;
     tile_bytes = m->tile_bytes;
-    specdec__model_count_weights(m, &m->output);
+    specdec__model_count_whole_matrix(m, &m->output);
     if (SPECDEC__PIPE && m->lacks_output)
         m->tile_bytes = tile_bytes;
     return SPECDEC_OK;

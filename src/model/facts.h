@@ -42,7 +42,7 @@ static specdec__model_reader specdec__model_start_reading(const specdec__model *
 /* Reads an integer metadata value of a model in [low, high]. It is an error if the file lacks the key, unless fallback
    >= 0, which is returned then. A list with a number for each layer is read if all numbers are equal. Returns `low`
    after a failure. */
-static int specdec__model_read_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
+static int specdec__model_read_integer(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
 {
     char key[96];
     int64_t value = fallback;
@@ -121,7 +121,7 @@ static void specdec__model_read_layer_sizes(specdec__model_reader *r, specdec__m
 
 /* Returns a size of layer number `index`, from the list SPECDEC__LIST_HEADS, ...; `fallback` if the file has no key for
    it. */
-static int specdec__model_layer_size(const specdec__model *m, int list, int index, int fallback)
+static int specdec__model_size_of_layer(const specdec__model *m, int list, int index, int fallback)
 {
     const specdec__gguf_value *v = &m->list[list];
     int64_t value = fallback;
@@ -136,12 +136,12 @@ static int specdec__model_layer_size(const specdec__model *m, int list, int inde
 /* Reads the width of the shared expert of a mixture, if it has one. */
 static void specdec__model_read_shared_expert(specdec__model_reader *r, specdec__model *m)
 {
-    const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_read_count(r, ".expert_shared_count", 0, 1024, 0);
-    const int said = specdec__model_read_count(r, ".expert_shared_feed_forward_length", 0, most, 0);
+    const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_read_integer(r, ".expert_shared_count", 0, 1024, 0);
+    const int said = specdec__model_read_integer(r, ".expert_shared_feed_forward_length", 0, most, 0);
 
     m->shared_ff = said ? m->trait[SPECDEC__SHARED_EACH] ? said * count : said : count * m->expert_ff;
     if (!m->shared_ff && m->trait[SPECDEC__SHARED_GATE])
-        m->shared_ff = specdec__model_layer_size(m, SPECDEC__LIST_FF, 0, 0);
+        m->shared_ff = specdec__model_size_of_layer(m, SPECDEC__LIST_FF, 0, 0);
     if (!r->result && m->shared_ff > most)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_UNSUPPORTED, "shared experts of %d rows", m->shared_ff);
 }
@@ -149,17 +149,17 @@ static void specdec__model_read_shared_expert(specdec__model_reader *r, specdec_
 /* Reads how a token's experts are chosen and weighted. */
 static void specdec__model_read_router(specdec__model_reader *r, specdec__model *m)
 {
-    const int usual = m->trait[SPECDEC__EXPERT_SHARES], kind = specdec__model_read_count(r, ".expert_gating_func", 0, 3,
-                                                                                         0);
+    const int usual = m->trait[SPECDEC__EXPERT_SHARES],
+              kind = specdec__model_read_integer(r, ".expert_gating_func", 0, 3, 0);
 
     m->sigmoid_experts = kind ? kind == 2 : (usual & SPECDEC__SIGMOID) != 0;
-    m->normed_experts = specdec__model_read_count(r, ".expert_weights_norm", 0, 1,
-                                                  kind == 3 || (usual & SPECDEC__NORMED));
+    m->normed_experts = specdec__model_read_integer(r, ".expert_weights_norm", 0, 1,
+                                                    kind == 3 || (usual & SPECDEC__NORMED));
     m->expert_scale = specdec__model_read_float(r, ".expert_weights_scale", 1);
     m->expert_scale = m->expert_scale < 0 || m->expert_scale > 0 ? m->expert_scale : 1;
-    m->groups = specdec__model_read_count(r, ".expert_group_count", 1,
-                                          specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN_EXPERTS), 1);
-    m->groups_chosen = specdec__model_read_count(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
+    m->groups = specdec__model_read_integer(r, ".expert_group_count", 1,
+                                            specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN_EXPERTS), 1);
+    m->groups_chosen = specdec__model_read_integer(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
     if (!r->result && !(m->expert_scale > 0 && m->expert_scale < 1e6f))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "expert_weights_scale is out of range");
     if (!r->result && (m->experts % m->groups || m->experts / m->groups * m->groups_chosen < m->chosen_experts))
@@ -173,7 +173,7 @@ static specdec_result specdec__model_read_experts(specdec__model *m, specdec_err
 {
     specdec__model_reader r = specdec__model_start_reading(m, error);
 
-    m->experts = specdec__model_read_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
+    m->experts = specdec__model_read_integer(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
     if (!m->experts)
         return r.result;
     if (!SPECDEC__HAS_EXPERTS)
@@ -182,13 +182,13 @@ static specdec_result specdec__model_read_experts(specdec__model *m, specdec_err
     if (!m->trait[SPECDEC__EXPERT_SHARES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
                              m->architecture->name);
-    m->chosen_experts = specdec__model_read_count(&r, ".expert_used_count", 1,
-                                                  specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN_EXPERTS), -1);
-    m->expert_ff = specdec__model_read_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
-                                             specdec__model_layer_size(m, SPECDEC__LIST_FF, 0, -1));
-    m->leading_dense = specdec__model_read_count(&r, ".leading_dense_block_count", 0, m->layers, 0);
-    m->expert_interval = specdec__model_read_count(&r, ".interleave_moe_layer_step", 1, m->layers, 1);
-    m->latent = specdec__model_read_count(&r, ".moe_latent_size", 0, SPECDEC__MAX_DIMENSION, 0);
+    m->chosen_experts = specdec__model_read_integer(&r, ".expert_used_count", 1,
+                                                    specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN_EXPERTS), -1);
+    m->expert_ff = specdec__model_read_integer(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
+                                               specdec__model_size_of_layer(m, SPECDEC__LIST_FF, 0, -1));
+    m->leading_dense = specdec__model_read_integer(&r, ".leading_dense_block_count", 0, m->layers, 0);
+    m->expert_interval = specdec__model_read_integer(&r, ".interleave_moe_layer_step", 1, m->layers, 1);
+    m->latent = specdec__model_read_integer(&r, ".moe_latent_size", 0, SPECDEC__MAX_DIMENSION, 0);
     if (!r.result && (m->expert_ff < 1 || m->expert_ff % 16 || m->embedding % 16 || m->latent % 16))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "experts of %d and %d rows, no multiples of 16",
                              m->expert_ff, m->latent ? m->latent : m->embedding);
@@ -202,25 +202,25 @@ static void specdec__model_read_latent(specdec__model_reader *r, specdec__model 
 {
     specdec__latent *latent = &m->latent_attention;
 
-    latent->rank = specdec__model_read_count(r, ".attention.kv_lora_rank", 1, 1024, -1);
-    latent->query_rank = specdec__model_read_count(r, ".attention.q_lora_rank", 0, SPECDEC__MAX_DIMENSION, 0);
-    latent->key_dim = specdec__model_read_count(r, ".attention.key_length_mla", 1, 4096, -1);
-    latent->value_dim = specdec__model_read_count(r, ".attention.value_length_mla", 1, 4096, -1);
+    latent->rank = specdec__model_read_integer(r, ".attention.kv_lora_rank", 1, 1024, -1);
+    latent->query_rank = specdec__model_read_integer(r, ".attention.q_lora_rank", 0, SPECDEC__MAX_DIMENSION, 0);
+    latent->key_dim = specdec__model_read_integer(r, ".attention.key_length_mla", 1, 4096, -1);
+    latent->value_dim = specdec__model_read_integer(r, ".attention.value_length_mla", 1, 4096, -1);
 }
 
 /* Reads the sizes of a model that drafts blocks in one pass, and whether a row of a block attends to later rows. */
-static void specdec__model_read_block(specdec__model_reader *r, specdec__model *m)
+static void specdec__model_read_block_drafter(specdec__model_reader *r, specdec__model *m)
 {
     static const char mask[] = "tokenizer.ggml.mask_token_id";
     specdec__block_model *b = &m->block;
     int64_t token = -1;
 
-    b->size = specdec__model_read_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK_TOKENS, -1);
-    b->draft_row = !specdec__model_read_count(r, ".sample_from_anchor", 0, 1, 0);
-    b->taps = specdec__model_read_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK_TOKENS, 0);
-    b->group_size = specdec__model_read_count(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
-    b->candidates = specdec__model_read_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN_EXPERTS, 0);
-    if (specdec__model_read_count(r, ".attention.causal", 0, 1, 0))
+    b->size = specdec__model_read_integer(r, ".block_size", 2, SPECDEC__MAX_BLOCK_TOKENS, -1);
+    b->draft_row = !specdec__model_read_integer(r, ".sample_from_anchor", 0, 1, 0);
+    b->taps = specdec__model_read_integer(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK_TOKENS, 0);
+    b->group_size = specdec__model_read_integer(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
+    b->candidates = specdec__model_read_integer(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN_EXPERTS, 0);
+    if (specdec__model_read_integer(r, ".attention.causal", 0, 1, 0))
         m->trait[SPECDEC__VISIBLE_KEYS] = SPECDEC__SEES_ANCESTORS;
     if (!r->result)
         r->result = specdec__gguf_get_integer(&m->gguf, mask, 0, 0, 1 << 24, &token, r->error);
@@ -240,29 +240,29 @@ static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error
     specdec__model_reader r = specdec__model_start_reading(m, error);
     int i;
 
-    m->layers = specdec__model_read_count(&r, ".block_count", 1, 1 << 20, -1);
+    m->layers = specdec__model_read_integer(&r, ".block_count", 1, 1 << 20, -1);
     if (!m->trait[SPECDEC__READS_STATES]) /* blocks of a draft model are its layers */
-        m->nextn = specdec__model_read_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
+        m->nextn = specdec__model_read_integer(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
                              m->layers);
     m->all_layers = m->layers -= m->nextn;
     if (m->trait[SPECDEC__SHARES_KEYS])
-        m->sharing_layers = specdec__model_read_count(&r, ".attention.shared_kv_layers", 0, m->layers - 1, 0);
+        m->sharing_layers = specdec__model_read_integer(&r, ".attention.shared_kv_layers", 0, m->layers - 1, 0);
     if (m->trait[SPECDEC__LAYER_INPUTS])
-        m->layer_embeddings.width = specdec__model_read_count(&r, ".embedding_length_per_layer_input", 0,
-                                                              most / m->layers, 0);
-    m->embedding = specdec__model_read_count(&r, ".embedding_length", 1, most, -1);
+        m->layer_embeddings.width = specdec__model_read_integer(&r, ".embedding_length_per_layer_input", 0,
+                                                                most / m->layers, 0);
+    m->embedding = specdec__model_read_integer(&r, ".embedding_length", 1, most, -1);
     if (m->trait[SPECDEC__ALTUP]) {
-        m->streams.count = specdec__model_read_count(&r, ".altup.num_inputs", 2, SPECDEC__MAX_STREAMS,
-                                                     m->trait[SPECDEC__ALTUP]);
-        specdec__model_read_count(&r, ".altup.active_idx", 0, 0, 0);
+        m->streams.count = specdec__model_read_integer(&r, ".altup.num_inputs", 2, SPECDEC__MAX_STREAMS,
+                                                       m->trait[SPECDEC__ALTUP]);
+        specdec__model_read_integer(&r, ".altup.active_idx", 0, 0, 0);
     }
-    m->context = specdec__model_read_count(&r, ".context_length", 1, 1 << 30, -1);
+    m->context = specdec__model_read_integer(&r, ".context_length", 1, 1 << 30, -1);
     if (m->trait[SPECDEC__LATENT])
         specdec__model_read_latent(&r, m);
     if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_KEYS)
-        specdec__model_read_block(&r, m);
+        specdec__model_read_block_drafter(&r, m);
     for (i = 0; i < SPECDEC__LISTS; i++)
         specdec__model_read_layer_sizes(&r, m, i, specdec__list_table[i].needed);
     m->epsilon = specdec__model_read_required_float(
@@ -388,7 +388,7 @@ static specdec_result specdec__model_read_recurrent_layers(specdec__model *m, sp
 
     specdec__model_write_key(m, ".attention.recurrent_layers", key, sizeof key);
     if (!specdec__gguf_find_value(&m->gguf, key, &m->recurrent_list)) {
-        m->attention_interval = specdec__model_read_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
+        m->attention_interval = specdec__model_read_integer(&r, ".full_attention_interval", 1, 1 << 20, -1);
         return r.result;
     }
     if (!m->recurrent_list.is_array || m->recurrent_list.count != (uint64_t)(m->layers + m->nextn))
@@ -439,16 +439,16 @@ static specdec_result specdec__model_read_recurrent_sizes(specdec__model *m, spe
         (r.result = specdec__model_read_recurrent_layers(m, error)) != SPECDEC_OK)
         return r.result;
     if (x->kind == SPECDEC__SHORT_CONVOLUTION) {
-        x->taps = specdec__model_read_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
+        x->taps = specdec__model_read_integer(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
         x->channels = x->input_count = x->output_width = m->embedding;
         x->input_width = 3 * m->embedding;
         return r.result ? r.result : specdec__model_check_recurrent_sizes(x, x->input_width, error);
     }
-    x->taps = specdec__model_read_count(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
-    x->rows = specdec__model_read_count(&r, ".ssm.state_size", 1, most, -1);
-    x->groups = specdec__model_read_count(&r, ".ssm.group_count", 0, most, -1);
-    x->heads = specdec__model_read_count(&r, ".ssm.time_step_rank", 1, most, -1);
-    inner = specdec__model_read_count(&r, ".ssm.inner_size", 1, most, -1);
+    x->taps = specdec__model_read_integer(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
+    x->rows = specdec__model_read_integer(&r, ".ssm.state_size", 1, most, -1);
+    x->groups = specdec__model_read_integer(&r, ".ssm.group_count", 0, most, -1);
+    x->heads = specdec__model_read_integer(&r, ".ssm.time_step_rank", 1, most, -1);
+    inner = specdec__model_read_integer(&r, ".ssm.inner_size", 1, most, -1);
     if (r.result)
         return r.result;
     if (inner % x->heads || (x->kind == SPECDEC__GATED_DELTA && inner / x->heads != x->rows))
@@ -490,20 +490,22 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
                      (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
                  ? SPECDEC__ROPE_ALTERNATE
                  : SPECDEC__ROPE;
-    s.heads = specdec__model_layer_size(m, SPECDEC__LIST_HEADS, index, 0);
-    s.kv_heads = specdec__model_layer_size(m, SPECDEC__LIST_KV_HEADS, index, s.heads);
-    s.key_dim = specdec__model_layer_size(m, SPECDEC__LIST_KEY, index, s.heads ? m->embedding / s.heads : 0);
-    s.key_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_KEY, index, s.key_dim) : s.key_dim;
-    s.value_dim = specdec__model_layer_size(m, SPECDEC__LIST_VALUE, index, s.key_dim);
-    s.value_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
-    s.rope_dim = specdec__model_layer_size(m, SPECDEC__LIST_ROPE, index, s.key_dim);
-    s.rope_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
+    s.heads = specdec__model_size_of_layer(m, SPECDEC__LIST_HEADS, index, 0);
+    s.kv_heads = specdec__model_size_of_layer(m, SPECDEC__LIST_KV_HEADS, index, s.heads);
+    s.key_dim = specdec__model_size_of_layer(m, SPECDEC__LIST_KEY, index, s.heads ? m->embedding / s.heads : 0);
+    s.key_dim = windowed ? specdec__model_size_of_layer(m, SPECDEC__LIST_WINDOW_KEY, index, s.key_dim) : s.key_dim;
+    s.value_dim = specdec__model_size_of_layer(m, SPECDEC__LIST_VALUE, index, s.key_dim);
+    s.value_dim = windowed ? specdec__model_size_of_layer(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim)
+                           : s.value_dim;
+    s.rope_dim = specdec__model_size_of_layer(m, SPECDEC__LIST_ROPE, index, s.key_dim);
+    s.rope_dim = windowed ? specdec__model_size_of_layer(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
     s.experts = m->experts && index >= m->leading_dense && (index + 1) % m->expert_interval == 0 &&
-                        specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 1) /* 0: no feed-forward network at all */
+                        specdec__model_size_of_layer(m, SPECDEC__LIST_FF, index,
+                                                     1) /* 0: no feed-forward network at all */
                     ? m->experts
                     : 0;
     s.shared = s.experts > 0 && !m->trait[SPECDEC__DENSE_BESIDE_EXPERTS];
-    s.feed_forward = s.shared ? m->shared_ff : specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 0);
+    s.feed_forward = s.shared ? m->shared_ff : specdec__model_size_of_layer(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
     s.recurrent = specdec__model_layer_is_recurrent(m, index, &s);
     if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_AS_LISTED)
@@ -519,8 +521,8 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
 
 /* Checks that layer number `index` can read the keys of the earlier layer s->key_layer: both have the same sizes.
    Errors: FORMAT. */
-static specdec_result specdec__model_check_sharing(const specdec__model *m, int index, const specdec__shape *s,
-                                                   specdec_error *error)
+static specdec_result specdec__model_check_shared_keys(const specdec__model *m, int index, const specdec__shape *s,
+                                                       specdec_error *error)
 {
     specdec__shape other;
 
@@ -539,8 +541,8 @@ static specdec_result specdec__model_check_sharing(const specdec__model *m, int 
 }
 
 /* Checks the sizes of a layer with latent attention. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_check_latent(const specdec__model *m, const specdec__shape *s,
-                                                  specdec_error *error)
+static specdec_result specdec__model_check_latent_sizes(const specdec__model *m, const specdec__shape *s,
+                                                        specdec_error *error)
 {
     const specdec__latent *latent = &m->latent_attention;
 
@@ -584,7 +586,7 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "layers that rotate %d and %d dimensions by the same RoPE", m->rope_dim[s->rope],
                              s->rope_dim);
-    return m->latent_attention.rank ? specdec__model_check_latent(m, s, error) : SPECDEC_OK;
+    return m->latent_attention.rank ? specdec__model_check_latent_sizes(m, s, error) : SPECDEC_OK;
 }
 
 /* Checks the sizes of the layers on this rank, and sets the model's largest ones. Errors: FORMAT, UNSUPPORTED. */
@@ -603,7 +605,7 @@ static specdec_result specdec__model_check_layers(specdec__model *m, specdec_err
         if (!s.kv_heads)
             continue;
         if ((result = specdec__model_check_shape(m, &s, error)) != SPECDEC_OK ||
-            (result = specdec__model_check_sharing(m, i, &s, error)) != SPECDEC_OK)
+            (result = specdec__model_check_shared_keys(m, i, &s, error)) != SPECDEC_OK)
             return result;
         any = m->rope_dim[s.rope] = s.rope_dim;
         m->heads = specdec__max_int(m->heads, s.heads);
@@ -634,7 +636,7 @@ static specdec_result specdec__model_refuse_unsupported_keys(const specdec__mode
     int i;
 
     for (i = m->block.size > 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
-        const int asked = specdec__model_read_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
+        const int asked = specdec__model_read_integer(&r, key[i].suffix, 0, 1 << 30, key[i].done);
 
         if (!r.result && asked != key[i].done)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s%s is %d (%d is read)",
@@ -672,7 +674,7 @@ static specdec_result specdec__model_read_facts(specdec__model *m, specdec_error
     }
     if (window == -1)
         return SPECDEC_OK;
-    window = specdec__model_read_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
+    window = specdec__model_read_integer(&r, ".attention.sliding_window", 0, 1 << 30, window);
     m->window = window < 1 << 30 ? window : 0;
     return r.result ? r.result : specdec__model_read_alternate_layers(m, error);
 }

@@ -70,7 +70,7 @@ typedef struct specdec__cursor {
 } specdec__cursor;
 
 /* Returns a cursor at the beginning of `size` bytes. */
-static specdec__cursor specdec__cursor_at_start(const unsigned char *data, size_t size)
+static specdec__cursor specdec__cursor_begin_at_start(const unsigned char *data, size_t size)
 {
     specdec__cursor c;
 
@@ -95,7 +95,7 @@ static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t by
 }
 
 /* Reads a little-endian 32-bit integer at a cursor; 0 if the cursor is bad or becomes so. */
-static uint32_t specdec__cursor_u32(specdec__cursor *c)
+static uint32_t specdec__cursor_read_u32(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 4);
 
@@ -103,7 +103,7 @@ static uint32_t specdec__cursor_u32(specdec__cursor *c)
 }
 
 /* Reads a little-endian 64-bit integer at a cursor; 0 if the cursor is bad or becomes so. */
-static uint64_t specdec__cursor_u64(specdec__cursor *c)
+static uint64_t specdec__cursor_read_u64(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 8);
 
@@ -111,9 +111,9 @@ static uint64_t specdec__cursor_u64(specdec__cursor *c)
 }
 
 /* Reads a GGUF string: its length in 64 bits, then its bytes. NULL and 0 if the cursor is or becomes bad. */
-static specdec__bytes specdec__cursor_string(specdec__cursor *c)
+static specdec__bytes specdec__cursor_read_string(specdec__cursor *c)
 {
-    uint64_t size = specdec__cursor_u64(c);
+    uint64_t size = specdec__cursor_read_u64(c);
     specdec__bytes out;
 
     out.data = specdec__cursor_skip(c, size);
@@ -123,18 +123,18 @@ static specdec__bytes specdec__cursor_string(specdec__cursor *c)
 
 /* Reads a metadata value. The cursor becomes bad for unknown types, arrays of arrays and values that reach beyond the
    end of the file. */
-static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
+static specdec__gguf_value specdec__cursor_read_value(specdec__cursor *c)
 {
     specdec__gguf_value value;
     size_t from;
 
     memset(&value, 0, sizeof value);
-    value.type = specdec__cursor_u32(c);
+    value.type = specdec__cursor_read_u32(c);
     value.count = 1;
     if (value.type == SPECDEC_GGUF_ARRAY) {
         value.is_array = 1;
-        value.type = specdec__cursor_u32(c);
-        value.count = specdec__cursor_u64(c);
+        value.type = specdec__cursor_read_u32(c);
+        value.count = specdec__cursor_read_u64(c);
     }
     if (c->is_bad || value.type >= SPECDEC_GGUF_TYPES || value.type == SPECDEC_GGUF_ARRAY) {
         c->is_bad = 1;
@@ -148,9 +148,9 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
     } else if (value.is_array) {
         uint64_t i;
         for (i = 0; i < value.count && !c->is_bad; i++)
-            specdec__cursor_string(c);
+            specdec__cursor_read_string(c);
     } else {
-        specdec__bytes text = specdec__cursor_string(c);
+        specdec__bytes text = specdec__cursor_read_string(c);
         value.items = text.data;
         value.count = text.size;
         value.bytes = text.size;
@@ -167,7 +167,7 @@ static int specdec__bytes_equal(specdec__bytes a, const char *text, size_t lengt
 }
 
 /* Whether some bytes equal a string that ends with a zero byte, without this byte. */
-static int specdec__bytes_are(specdec__bytes a, const char *text)
+static int specdec__bytes_equal_string(specdec__bytes a, const char *text)
 {
     return specdec__bytes_equal(a, text, strlen(text));
 }
@@ -180,22 +180,22 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     size_t room = gguf->data_at <= gguf->file.size ? gguf->file.size - gguf->data_at : 0;
 
     memset(out, 0, sizeof *out);
-    out->name = specdec__cursor_string(c);
-    dimensions = specdec__cursor_u32(c);
+    out->name = specdec__cursor_read_string(c);
+    dimensions = specdec__cursor_read_u32(c);
     if (c->is_bad)
         return "is cut off";
     if (dimensions < 1 || dimensions > 4)
         return "has an impossible number of dimensions";
     out->dimensions = (int)dimensions;
     for (i = 0; i < 4; i++) {
-        out->shape[i] = i < dimensions ? specdec__cursor_u64(c) : 1;
+        out->shape[i] = i < dimensions ? specdec__cursor_read_u64(c) : 1;
         if (!c->is_bad &&
             (out->shape[i] < 1 || out->shape[i] > (1u << 30) || elements > ((uint64_t)1 << 42) / out->shape[i]))
             return "has an impossible dimension";
         elements *= c->is_bad ? 1 : out->shape[i];
     }
-    out->type = specdec__cursor_u32(c);
-    offset = specdec__cursor_u64(c);
+    out->type = specdec__cursor_read_u32(c);
+    offset = specdec__cursor_read_u64(c);
     if (c->is_bad)
         return "is cut off";
     if (!gguf->data_at)
@@ -232,18 +232,18 @@ static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, s
             c->offset = gguf->strings[i].to;
             return value;
         }
-    return specdec__cursor_value(c);
+    return specdec__cursor_read_value(c);
 }
 
 /* Finds a metadata value by its key in a checked file. Returns 1 when found. */
 static int specdec__gguf_find_value(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
 {
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.offset = gguf->pairs_at;
     for (i = 0; i < gguf->pair_count; i++) {
-        const int found = specdec__bytes_are(specdec__cursor_string(&c), key);
+        const int found = specdec__bytes_equal_string(specdec__cursor_read_string(&c), key);
         const specdec__gguf_value value = specdec__gguf_read_value(gguf, &c);
 
         if (found) {
@@ -347,8 +347,8 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
 }
 
 /* Reads an array metadata value with items of one type; out->items is NULL if the file lacks the key. Items are read
-   with specdec__load_..., strings one after the other with specdec__cursor_string over (items, bytes). Errors: FORMAT.
-   */
+   with specdec__load_..., strings one after the other with specdec__cursor_read_string over (items, bytes). Errors:
+   FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__gguf *gguf, const char *key, uint32_t type,
                                                               specdec__gguf_value *out, specdec_error *error)
 {
@@ -366,13 +366,13 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
     uint64_t i;
 
     for (i = 0; i < gguf->pair_count; i++) {
-        specdec__bytes key = specdec__cursor_string(c);
+        specdec__bytes key = specdec__cursor_read_string(c);
         const size_t from = c->offset;
         specdec__gguf_value value;
 
         memset(&value, 0, sizeof value);
         if (!c->is_bad)
-            value = specdec__cursor_value(c);
+            value = specdec__cursor_read_value(c);
         if (c->is_bad)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                                  "metadata pair %llu (%.*s) is cut off or of an unknown type", (unsigned long long)i,
@@ -406,14 +406,14 @@ static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__
 /* Moves a cursor past a record of a checked file, and returns the tensor's name (tensors = 1) or the pair's key (0). */
 static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specdec__cursor *c, int tensors)
 {
-    const specdec__bytes name = specdec__cursor_string(c);
+    const specdec__bytes name = specdec__cursor_read_string(c);
     uint32_t dimensions;
 
     if (!tensors) {
         specdec__gguf_read_value(gguf, c);
         return name;
     }
-    dimensions = specdec__cursor_u32(c);
+    dimensions = specdec__cursor_read_u32(c);
     c->offset += (size_t)dimensions * 8 + 12;
     return name;
 }
@@ -461,7 +461,7 @@ static void specdec__gguf_sort_records(const specdec__gguf *gguf, const unsigned
 {
     const size_t from = (size_t)(gguf->file.data - origin);
     const uint64_t count = by == SPECDEC__GGUF_BY_KEY ? gguf->pair_count : gguf->tensor_count;
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.offset = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
@@ -509,7 +509,7 @@ static specdec_result specdec__gguf_check_gap(const specdec__gguf *gguf, size_t 
                                               uint64_t next_offset, specdec_error *error)
 {
     const specdec__bytes next_name = specdec__gguf_record_name(gguf->file.data + next);
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     specdec__gguf_tensor tensor;
     uint64_t end = 0, padded;
 
@@ -577,17 +577,17 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
 
     memset(gguf, 0, sizeof *gguf);
     gguf->file = file;
-    c = specdec__cursor_at_start(file.data, file.size);
+    c = specdec__cursor_begin_at_start(file.data, file.size);
     if (file.size < 24 || memcmp(file.data, "GGUF", 4) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
     c.offset = 4;
-    version = specdec__cursor_u32(&c);
+    version = specdec__cursor_read_u32(&c);
     if (version && !(version & 0xFFFF))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a big-endian GGUF file (little-endian ones are read)");
     if (version != 2 && version != 3)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "GGUF version %u (2 and 3 are read)", version);
-    gguf->tensor_count = specdec__cursor_u64(&c);
-    gguf->pair_count = specdec__cursor_u64(&c);
+    gguf->tensor_count = specdec__cursor_read_u64(&c);
+    gguf->pair_count = specdec__cursor_read_u64(&c);
     if (gguf->tensor_count > SPECDEC__GGUF_MAX_TENSORS || gguf->pair_count > SPECDEC__GGUF_MAX_PAIRS)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "impossible counts: %llu tensors, %llu metadata pairs",
                              (unsigned long long)gguf->tensor_count, (unsigned long long)gguf->pair_count);
@@ -615,7 +615,7 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
 static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
 {
     specdec_result result = specdec__gguf_find_sections(gguf, file, error);
-    specdec__cursor c = specdec__cursor_at_start(file.data, file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(file.data, file.size);
     int by;
 
     c.offset = gguf->tensors_at;
@@ -629,7 +629,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
 /* Returns the bytes of a checked file up to the end of its last tensor. */
 static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf)
 {
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     size_t extent = gguf->data_at < gguf->file.size ? gguf->data_at : gguf->file.size;
     specdec__gguf_tensor tensor;
     uint64_t i;
@@ -649,14 +649,14 @@ static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf
 static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name,
                                                      specdec__gguf_tensor *out)
 {
-    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_begin_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.offset = gguf->tensors_at;
     for (i = 0; i < gguf->tensor_count; i++) {
         const size_t record = c.offset;
 
-        if (specdec__bytes_are(specdec__gguf_skip_record(gguf, &c, 1), name)) {
+        if (specdec__bytes_equal_string(specdec__gguf_skip_record(gguf, &c, 1), name)) {
             c.offset = record;
             specdec__gguf_read_tensor(gguf, &c, out);
             return 1;

@@ -53,13 +53,13 @@ static specdec_result specdec__heads_bind_head(specdec__model *m, int i, specdec
                                    to, &found, error);
     if (r)
         return r;
-    specdec__model_count_weights(m, to);
+    specdec__model_count_whole_matrix(m, to);
     if (m->heads_tied && i)
         return SPECDEC_OK;
     to = layer ? &layer->matrix[SPECDEC__HEAD_OUTPUT] : &counted;
     r = specdec__model_bind_matrix(m, SPECDEC__HEADS_TENSOR(OUTPUT, own), rows, inner, 1, to, &found, error);
     if (!r)
-        specdec__model_count_weights(m, to);
+        specdec__model_count_whole_matrix(m, to);
     if (!r && SPECDEC__HEADS_TENSOR(TABLE, own))
         r = specdec__model_bind_matrix(m, name, m->vocab_size, inner, 1, layer ? &layer->token_table : &counted, &found,
                                        error);

@@ -54,13 +54,13 @@ SPECDEC__INLINE int specdec__recurrent_layers_exist(const specdec__recurrent_siz
 }
 
 /* Returns the floats of the state matrix of one head. */
-SPECDEC__INLINE size_t specdec__recurrent_head_floats(const specdec__recurrent_sizes *m)
+SPECDEC__INLINE size_t specdec__recurrent_state_matrix_floats(const specdec__recurrent_sizes *m)
 {
     return (size_t)m->rows * (size_t)m->values;
 }
 
 /* Returns the floats of a convolution's window: the last taps - 1 inputs of all channels. */
-SPECDEC__INLINE size_t specdec__recurrent_window_floats(const specdec__recurrent_sizes *m)
+SPECDEC__INLINE size_t specdec__recurrent_conv_window_floats(const specdec__recurrent_sizes *m)
 {
     return m->layers ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;
 }

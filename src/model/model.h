@@ -113,7 +113,7 @@ typedef struct specdec__layer {
     int recurrent_index;                   /* number among the recurrent layers on this rank; -1: the layer is not
                                               recurrent */
     float query_scale;                     /* factor of queries, such as 1 / root(key_dim) */
-    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL: the layer has none */
+    const float *vector[SPECDEC__VECTORS]; /* biases, weights of norms, ..., padded with zeros to 16; NULL: none */
     specdec__matrix matrix[SPECDEC__MATRICES]; /* weight matrices, by SPECDEC__Q, ...; without rows: the layer has
                                                   none */
     float activation[4];                   /* parameters of xIELU, if that is the activation: see >>kernel/kernel */
@@ -415,9 +415,9 @@ enum { SPECDEC__HEADS_CHAINED = 1, SPECDEC__HEADS_RESIDUAL = 1 };
    the last token in table) + bias), plus the state read if `residual`; its logits are output * state. */
 typedef struct specdec__heads_kind {
     const char *name;      /* general.architecture in files */
-    int chained, residual;
+    int chained, residual; /* 1: a head reads the state of the head before it; 1: it adds the state that it reads */
     int activation;        /* SPECDEC__SILU, ... */
-    const char *tensors;   /* SPECDEC__HEADS_... */
+    const char *tensors;   /* names of its tensors, as rows SPECDEC__HEADS_... */
 } specdec__heads_kind;
 
 /* The kinds of files of heads. */
@@ -544,7 +544,7 @@ typedef struct specdec_model {
     int expert_ff;                           /* width of an expert's network */
     int nextn;                               /* NextN blocks behind the layers, for multi-token prediction: not run as
                                                 layers */
-    specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers in the file; items NULL: no such key */
+    specdec__gguf_value list[SPECDEC__LISTS]; /* sizes of layers, by SPECDEC__LIST_HEADS, ...; items NULL: no key */
     int experts, chosen_experts;             /* experts of a layer, 0: none; how many of them a token visits */
     int leading_dense, expert_interval;      /* first layers, which have no experts; of the later ones the last of every
                                                 expert_interval has some */

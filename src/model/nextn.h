@@ -80,9 +80,9 @@ static specdec_result specdec__nextn_bind(specdec__model *m, const specdec__mode
         (r = specdec__nextn_bind_matrix(m, target, "shared_head_head", m->vocab_size, &m->output, &found, error)) !=
             SPECDEC_OK)
         return r;
-    specdec__model_count_weights(m, &m->reads.matrix);
+    specdec__model_count_whole_matrix(m, &m->reads.matrix);
     if (m->output.type)
-        specdec__model_count_weights(m, &m->output);
+        specdec__model_count_whole_matrix(m, &m->output);
     return SPECDEC_OK;
 }
 

@@ -30,15 +30,15 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     int i, scaled;
 
     m->epsilon = 1e-6f;
-    m->vocab_size = specdec__model_read_count(&r, ".vocab_size", 1, 1 << 24, -1);
-    m->embedding = specdec__model_read_count(&r, ".embedding_length", 1, SPECDEC__MAX_DIMENSION, -1);
-    m->feed_forward = specdec__model_read_count(&r, ".inner_length", 1, SPECDEC__MAX_DIMENSION,
-                                                m->speculator->residual ? m->embedding : -1);
-    m->head_count = specdec__model_read_count(&r, ".n_predict", 1, SPECDEC__MAX_HEADS, -1);
-    m->heads_tied = specdec__model_read_count(&r, ".tie_weights", 0, 1, 0);
-    scaled = specdec__model_read_count(&r, ".scale_input", 0, 1, 0);
+    m->vocab_size = specdec__model_read_integer(&r, ".vocab_size", 1, 1 << 24, -1);
+    m->embedding = specdec__model_read_integer(&r, ".embedding_length", 1, SPECDEC__MAX_DIMENSION, -1);
+    m->feed_forward = specdec__model_read_integer(&r, ".inner_length", 1, SPECDEC__MAX_DIMENSION,
+                                                  m->speculator->residual ? m->embedding : -1);
+    m->head_count = specdec__model_read_integer(&r, ".n_predict", 1, SPECDEC__MAX_HEADS, -1);
+    m->heads_tied = specdec__model_read_integer(&r, ".tie_weights", 0, 1, 0);
+    scaled = specdec__model_read_integer(&r, ".scale_input", 0, 1, 0);
     if (m->speculator->residual)
-        specdec__model_read_count(&r, ".block_count", 1, 1, 1);
+        specdec__model_read_integer(&r, ".block_count", 1, 1, 1);
     if (!r.result && m->speculator->residual && (m->heads_tied || m->feed_forward != m->embedding))
         r.result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads of another width than the target's states");
     result = r.result ? r.result : specdec__model_read_short_vocabulary(m, "speculator.tokens", arena, error);
@@ -60,7 +60,7 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
 
 /* Returns matrix number i of a model: those of layers, of streams, of models that read states, of embeddings for
    layers, and the output matrix. Some layers and models lack some of these matrices: they have 0 rows. */
-static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
+static specdec__matrix *specdec__model_matrix_by_number(specdec__model *m, int i)
 {
     const int each = SPECDEC__MATRICES, in_layers = m->layers * each, rest = i - in_layers - SPECDEC__STREAM_MATRICES;
 
@@ -74,14 +74,14 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
                          : &m->output;
 }
 
-/* Returns how many numbers specdec__model_matrix_at takes; *there: how many of these matrices have rows. */
+/* Returns how many numbers specdec__model_matrix_by_number takes; *there: how many of these matrices have rows. */
 static int specdec__model_count_matrices(specdec__model *m, int *there)
 {
     const int count = m->layers * SPECDEC__MATRICES + SPECDEC__STREAM_MATRICES + 5 + !m->lacks_output;
     int i;
 
     for (*there = 0, i = 0; i < count; i++)
-        *there += specdec__model_matrix_at(m, i)->rows > 0;
+        *there += specdec__model_matrix_by_number(m, i)->rows > 0;
     return count;
 }
 
@@ -106,7 +106,7 @@ static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
 /* Returns the offset of the upper planes of a matrix in the memory for its tiles; the lower planes come first. */
 static size_t specdec__model_planes_offset(const specdec__matrix *matrix)
 {
-    return (size_t)specdec__matrix_tiles(matrix) * (size_t)(matrix->columns / 32) * SPECDEC__PLANE_LOWER;
+    return (size_t)specdec__matrix_count_tiles(matrix) * (size_t)(matrix->columns / 32) * SPECDEC__PLANE_LOWER;
 }
 
 /* Repacks tile t of a Q8_0 matrix into planes, and computes the bounds of its rows. */
@@ -114,7 +114,7 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
                                          unsigned char *planes)
 {
     const int blocks = matrix->columns / 32, rows = specdec__model_tile_rows(matrix, t);
-    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS;
+    const size_t stride = (size_t)specdec__matrix_count_tiles(matrix) * SPECDEC__TILE_ROWS;
     const unsigned char *file = specdec__matrix_tile_in_file(matrix, t);
     unsigned char block[34 * SPECDEC__TILE_ROWS];
     uint16_t own[SPECDEC__PLANE_PARTS];
@@ -122,12 +122,13 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
 
     for (b = 0; b < blocks; b++) {
         specdec__quant_interleave(matrix->type, file + (size_t)b * 34, matrix->row_bytes, rows, 1, block);
-        specdec__planes_split(block, (size_t)t * (size_t)blocks + (size_t)b, planes);
+        specdec__planes_split_block(block, (size_t)t * (size_t)blocks + (size_t)b, planes);
     }
     for (row = 0; row < SPECDEC__TILE_ROWS; row++) {
         memset(own, 0, sizeof own);
         if (row < rows)
-            specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, bounds->part_of_column, own);
+            specdec__planes_compute_row_bounds(file + (size_t)row * matrix->row_bytes, blocks, bounds->part_of_column,
+                                               own);
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
             bounds->norm[(size_t)i * stride + (size_t)(t * SPECDEC__TILE_ROWS + row)] = own[i];
     }
@@ -171,15 +172,15 @@ static int specdec__model_can_screen(const specdec__model *m, int always)
 }
 
 /* Returns the bytes of the bounds of a matrix in planes. */
-static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
+static size_t specdec__model_row_bounds_bytes(const specdec__matrix *matrix)
 {
-    return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
+    return (size_t)specdec__matrix_count_tiles(matrix) * SPECDEC__TILE_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
 }
 
 /* Attaches the bounds of its rows to an output matrix that lies in planes. */
 static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bounds *bounds)
 {
-    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS;
+    const size_t stride = (size_t)specdec__matrix_count_tiles(matrix) * SPECDEC__TILE_ROWS;
     size_t i;
     int part;
 
@@ -203,9 +204,9 @@ static void specdec__model_repack_worker(void *argument, int thread)
     const int count = specdec__model_count_matrices(m, &there);
 
     for (i = 0; i < count; i++) {
-        specdec__matrix *matrix = specdec__model_matrix_at(m, i);
+        specdec__matrix *matrix = specdec__model_matrix_by_number(m, i);
         size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
-        int tiles = specdec__matrix_tiles(matrix), from, end = 0;
+        int tiles = specdec__matrix_count_tiles(matrix), from, end = 0;
 
         if (!tiles)
             continue;
@@ -235,7 +236,7 @@ static specdec_result specdec__model_repack_matrices(specdec__model *m, int scre
     const int planes = screening && specdec__model_can_screen(m, screening > 1);
     specdec__row_bounds *bounds = planes ? SPECDEC__TAKE(arena, specdec__row_bounds, 1) : NULL;
     unsigned char *part = planes ? SPECDEC__TAKE(arena, unsigned char, m->output.columns) : NULL;
-    uint16_t *norm = planes ? (uint16_t *)specdec__arena_reserve(arena, specdec__model_bound_bytes(&m->output), 1,
+    uint16_t *norm = planes ? (uint16_t *)specdec__arena_reserve(arena, specdec__model_row_bounds_bytes(&m->output), 1,
                                                                  SPECDEC__CACHE_LINE)
                             : NULL;
     specdec__repack job;
@@ -248,7 +249,7 @@ static specdec_result specdec__model_repack_matrices(specdec__model *m, int scre
     if (bounds) {
         bounds->norm = norm;
         bounds->part_of_column = part;
-        specdec__planes_parts(m->output_norm, m->output.columns, part);
+        specdec__planes_divide_columns(m->output_norm, m->output.columns, part);
     }
     job.model = m;
     job.pool = pool;
@@ -260,8 +261,8 @@ static specdec_result specdec__model_repack_matrices(specdec__model *m, int scre
     return SPECDEC_OK;
 }
 
-/* Opens all files of a model in several files, of which the first is mapped, as specdec__model_open opens one. *file
-   becomes the first one's bytes. Errors: FILE, FORMAT, UNSUPPORTED. */
+/* Opens all files of a model in several files, of which the first is mapped, as specdec__model_load_file opens one.
+   *file becomes the first one's bytes. Errors: FILE, FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_open_parts(specdec__model *m, const specdec_source *source, int count,
                                                 specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
@@ -296,8 +297,8 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
 /* Maps the file of a model, or copies it into the arena (source->copy); while the arena only counts, it is mapped in
    any case. whole: 1: with all files of a model in several files; 0: the first one alone. Errors: FILE, FORMAT,
    UNSUPPORTED. */
-static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, int whole,
-                                          specdec__arena *arena, specdec__bytes *file, specdec_error *error)
+static specdec_result specdec__model_load_file(specdec__model *m, const specdec_source *source, int whole,
+                                               specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
     int number = 0, count = 1;
     specdec_result result = specdec__os_map_whole_file(&m->mapped, source->path, error);
@@ -347,7 +348,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
 }
 
 /* Returns how many letters a name begins with: 4 for "qwen35moe". */
-static size_t specdec__model_family_letters(specdec__bytes name)
+static size_t specdec__model_count_leading_letters(specdec__bytes name)
 {
     size_t n = 0;
 
@@ -359,7 +360,7 @@ static size_t specdec__model_family_letters(specdec__bytes name)
 /* Returns the error for an unknown architecture; its text lists known architectures whose names begin alike. */
 static specdec_result specdec__model_refuse_architecture(specdec__bytes name, specdec_error *error)
 {
-    const size_t family = specdec__model_family_letters(name), alike = family < 5 ? family : 5;
+    const size_t family = specdec__model_count_leading_letters(name), alike = family < 5 ? family : 5;
     char near_it[128];
     specdec__writer w = specdec__writer_to(near_it, sizeof near_it);
     size_t i;
@@ -423,10 +424,10 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
-        if (specdec__bytes_are(name, specdec__architectures[i].name))
+        if (specdec__bytes_equal_string(name, specdec__architectures[i].name))
             specdec__model_set_architecture(m, &specdec__architectures[i]);
     for (i = 0; i < SPECDEC__COUNT(specdec__heads_kinds); i++)
-        if (specdec__bytes_are(name, specdec__heads_kinds[i].name))
+        if (specdec__bytes_equal_string(name, specdec__heads_kinds[i].name))
             m->speculator = &specdec__heads_kinds[i];
     if (!SPECDEC__HAS_STATE_DRAFTERS && (m->speculator || m->trait[SPECDEC__READS_STATES]))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads are left out of this build by SPECDEC_NO_HEADS");
@@ -472,7 +473,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     if (!file.data) {
         if (!source->path)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a model needs a path or data");
-        result = specdec__model_open(m, source, !vocabulary_only, arena, &file, error);
+        result = specdec__model_load_file(m, source, !vocabulary_only, arena, &file, error);
         if (result)
             return result;
     }

@@ -15,7 +15,8 @@ SPECDEC__FOR_SIZE
 
 /* Computes the dimensions of the tensors of a recurrent layer, in size[SPECDEC__DIM_...]; they are 0 with kind
    SPECDEC__NO_STATE. */
-static void specdec__model_recurrent_tensor_sizes(const specdec__model *m, const specdec__recurrent_sizes *x, int *size)
+static void specdec__model_compute_recurrent_dimensions(const specdec__model *m, const specdec__recurrent_sizes *x,
+                                                        int *size)
 {
     const int is_short = x->kind == SPECDEC__SHORT_CONVOLUTION, delta = x->kind == SPECDEC__GATED_DELTA;
     const int ssm = x->kind == SPECDEC__MAMBA2;
@@ -41,7 +42,7 @@ static void specdec__model_recurrent_tensor_sizes(const specdec__model *m, const
 
 /* Computes the dimensions of a layer's tensors for several residual streams (AltUp) and LAuReL, in
    size[SPECDEC__DIM_...]; they are 0 with streams = 0. */
-static void specdec__model_stream_sizes(int streams, int embedding, int laurel, int *size)
+static void specdec__model_compute_stream_dimensions(int streams, int embedding, int laurel, int *size)
 {
     size[SPECDEC__DIM_STREAMS] = streams;
     size[SPECDEC__DIM_CORRECTIONS] = streams * streams;
@@ -51,7 +52,7 @@ static void specdec__model_stream_sizes(int streams, int embedding, int laurel, 
 }
 
 /* Replaces the dimensions of a layer's attention, in size[SPECDEC__DIM_...], by those of latent attention. */
-static void specdec__model_latent_sizes(const specdec__model *m, const specdec__shape *s, int *size)
+static void specdec__model_compute_latent_dimensions(const specdec__model *m, const specdec__shape *s, int *size)
 {
     const specdec__latent *latent = &m->latent_attention;
 
@@ -67,7 +68,7 @@ static void specdec__model_latent_sizes(const specdec__model *m, const specdec__
 }
 
 /* Computes all dimensions of the tensors of a layer of this shape, size (SPECDEC__DIM_COUNT). */
-static void specdec__model_tensor_sizes(const specdec__model *m, const specdec__shape *s, int *size)
+static void specdec__model_compute_tensor_dimensions(const specdec__model *m, const specdec__shape *s, int *size)
 {
     specdec__recurrent_sizes mixing = m->recurrent_sizes;
     const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
@@ -92,7 +93,7 @@ static void specdec__model_tensor_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_INPUT] = m->layer_embeddings.width;
     size[SPECDEC__DIM_AFTER_INPUT] = m->layer_embeddings.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
-    specdec__model_stream_sizes(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
+    specdec__model_compute_stream_dimensions(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
     if (m->block.taps) {
         size[SPECDEC__DIM_CONV] = 2 * m->block.taps * (m->embedding / m->block.group_size);
         size[SPECDEC__DIM_CONV_BASE] = 2 * m->block.taps * m->embedding;
@@ -102,10 +103,10 @@ static void specdec__model_tensor_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_K_NORM] = whole || !heads ? size[SPECDEC__DIM_K] : s->key_dim;
     size[SPECDEC__DIM_HEADS] = heads;
     if (m->latent_attention.rank && heads)
-        specdec__model_latent_sizes(m, s, size);
+        specdec__model_compute_latent_dimensions(m, s, size);
     size[SPECDEC__DIM_READ] = m->embedding * (m->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS ? 2 : 1);
     mixing.kind = s->recurrent ? mixing.kind : SPECDEC__NO_STATE;
-    specdec__model_recurrent_tensor_sizes(m, &mixing, size);
+    specdec__model_compute_recurrent_dimensions(m, &mixing, size);
 }
 
 /* Binds vector i of a layer: as it is, folded from a matrix, or as a part of a fused tensor. Errors: FORMAT,
@@ -120,8 +121,8 @@ static specdec_result specdec__model_bind_vector(const specdec__model *m, const 
 
     for (k = 0; k < SPECDEC__COUNT(specdec__folded_table); k++)
         if (specdec__folded_table[k].vector == i)
-            return specdec__model_copy_folded_vector(m, name, own, size[specdec__folded_table[k].row],
-                                                     specdec__folded_table[k].turned, required, arena, out, error);
+            return specdec__model_copy_vector_from_matrix(m, name, own, size[specdec__folded_table[k].row],
+                                                          specdec__folded_table[k].turned, required, arena, out, error);
     return specdec__model_copy_checked_values(m, name, holder->rows, holder->first_row, own,
                                               specdec__vector_table[i].each ? experts : 1, required, arena, out, error);
 }
@@ -161,12 +162,12 @@ static specdec_result specdec__model_bind_layer(specdec__model *m, int index, sp
     const int here = m->layer && index >= m->first_layer && index < m->first_layer + m->layers;
     const specdec__shape shape = specdec__model_layer_shape(m, index);
     specdec__layer *layer = here ? &m->layer[index - m->first_layer] : NULL;
-    const int state = specdec__model_count_layer(m, &shape);
+    const int state = specdec__model_count_layer_in_spans(m, &shape);
     int size[SPECDEC__DIM_COUNT];
     float activation[4], sparsity = 0;
     specdec_result result;
 
-    specdec__model_tensor_sizes(m, &shape, size);
+    specdec__model_compute_tensor_dimensions(m, &shape, size);
     if (layer) {
         memset(layer, 0, sizeof *layer);
         layer->shape = shape;
@@ -253,15 +254,15 @@ static specdec_result specdec__model_read_rope_scaling(specdec__model *m, specde
                           ? specdec__model_read_float(&r, ".rope.scaling.yarn_log_multiplier", 0)
                           : 0;
     m->query_growth = tempered ? specdec__model_read_float(&r, ".attention.temperature_scale", 0) : 0;
-    m->rope_original = specdec__model_read_count(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
+    m->rope_original = specdec__model_read_integer(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
     if (r.result)
         return r.result;
-    rope->yarn = specdec__bytes_are(kind, "yarn");
+    rope->yarn = specdec__bytes_equal_string(kind, "yarn");
     if (!(rope->factor < 0 || rope->factor > 0))
         rope->factor = 1;
-    rope->divisor = rope->yarn || specdec__bytes_are(kind, "none") ? 1 : rope->factor;
-    if (kind.data && !rope->yarn && !specdec__bytes_are(kind, "none") && !specdec__bytes_are(kind, "linear") &&
-        !specdec__bytes_are(kind, "longrope"))
+    rope->divisor = rope->yarn || specdec__bytes_equal_string(kind, "none") ? 1 : rope->factor;
+    if (kind.data && !rope->yarn && !specdec__bytes_equal_string(kind, "none") &&
+        !specdec__bytes_equal_string(kind, "linear") && !specdec__bytes_equal_string(kind, "longrope"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "RoPE scaling \"%.*s\" (none, linear, yarn and longrope are known)",
                              (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);

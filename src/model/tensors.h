@@ -31,7 +31,7 @@ static float specdec__model_query_scale(const specdec__model *m, const specdec__
 
 /* Counts a layer of this shape in the model's numbers of layers of each span. Returns its number among the recurrent
    layers on this rank; -1: it is not recurrent. */
-static int specdec__model_count_layer(specdec__model *m, const specdec__shape *shape)
+static int specdec__model_count_layer_in_spans(specdec__model *m, const specdec__shape *shape)
 {
     if (shape->kv_heads) {
         m->span_layers[shape->span]++;
@@ -210,9 +210,9 @@ static specdec_result specdec__model_copy_checked_values(const specdec__model *m
 
 /* Copies a vector of exactly `size` values that the file has as a matrix with rows of `row` values; turned: 1: column
    by column. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_copy_folded_vector(const specdec__model *m, const char *name, int size, int row,
-                                                        int turned, int required, specdec__arena *arena,
-                                                        const float **out, specdec_error *error)
+static specdec_result specdec__model_copy_vector_from_matrix(const specdec__model *m, const char *name, int size,
+                                                             int row, int turned, int required, specdec__arena *arena,
+                                                             const float **out, specdec_error *error)
 {
     const specdec__quant_type *type;
     specdec__gguf_tensor t;
@@ -275,15 +275,15 @@ SPECDEC__INLINE const unsigned char *specdec__matrix_tile_in_file(const specdec_
     return matrix->file + (size_t)place * specdec__matrix_tile_bytes(matrix);
 }
 /* Returns the number of tiles of a matrix. */
-SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
+SPECDEC__INLINE int specdec__matrix_count_tiles(const specdec__matrix *matrix)
 {
     return (matrix->rows + SPECDEC__TILE_ROWS - 1) / SPECDEC__TILE_ROWS;
 }
 
 /* Adds a matrix to the model's counts of bytes and multiply-adds. rows: how many of its rows a token reads. */
-static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *matrix, int rows)
+static void specdec__model_count_rows_read(specdec__model *m, const specdec__matrix *matrix, int rows)
 {
-    const size_t tiles = (size_t)specdec__matrix_tiles(matrix);
+    const size_t tiles = (size_t)specdec__matrix_count_tiles(matrix);
 
     m->weight_bytes += matrix->row_bytes * (size_t)rows;
     m->weight_products += (uint64_t)rows * (uint64_t)matrix->columns;
@@ -292,9 +292,9 @@ static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *
 }
 
 /* Adds a matrix to the model's counts, all of whose rows a token reads. */
-static void specdec__model_count_weights(specdec__model *m, const specdec__matrix *matrix)
+static void specdec__model_count_whole_matrix(specdec__model *m, const specdec__matrix *matrix)
 {
-    specdec__model_count_rows(m, matrix, matrix->rows);
+    specdec__model_count_rows_read(m, matrix, matrix->rows);
 }
 
 /* The tensor that holds a matrix or vector of a layer: a tensor of its own, or a fused one. */
@@ -305,7 +305,7 @@ typedef struct specdec__tensor_holder {
 
 /* Returns the tensor name, without "blk.N.", of matrix i (vectors = 0) or vector i (vectors = 1) of a layer, where it
    has a tensor of its own. size: the layer's dimensions. */
-static const char *specdec__model_own_suffix(const specdec__model *m, int vectors, int i, const int *size)
+static const char *specdec__model_single_tensor_suffix(const specdec__model *m, int vectors, int i, const int *size)
 {
     if (vectors)
         return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
@@ -343,18 +343,18 @@ static int specdec__model_file_has_tensor(const specdec__model *m, int layer, co
 }
 
 /* Whether the file has a fused tensor of a layer, with `all` rows, instead of one for each matrix. */
-static int specdec__model_has_fused(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
-                                    const int *size)
+static int specdec__model_file_has_fused_tensor(const specdec__model *m, int layer, const specdec__fused *f,
+                                                int vectors, int all, const int *size)
 {
     const char *suffix = vectors ? f->bias : f->weight;
     uint64_t rows;
 
     return suffix && !(size[SPECDEC__DIM_SHARED] && specdec__matrix_table[f->matrix].shared) &&
-           !specdec__model_file_has_tensor(m, layer, specdec__model_own_suffix(m, vectors,
-                                                                               vectors ? f->vector : f->matrix, size),
-                                           vectors, &rows) &&
-           specdec__model_file_has_tensor(m, layer, suffix, vectors,
-                                          &rows) && (!f->shares_name || rows == (uint64_t)all);
+           !specdec__model_file_has_tensor(
+               m, layer, specdec__model_single_tensor_suffix(m, vectors, vectors ? f->vector : f->matrix, size),
+               vectors, &rows) &&
+           specdec__model_file_has_tensor(m, layer, suffix, vectors, &rows) &&
+           (!f->shares_name || rows == (uint64_t)all);
 }
 
 /* Finds the tensor that holds matrix i, or vector i, of a layer: one of its own, or a fused one. */
@@ -365,7 +365,7 @@ static specdec__tensor_holder specdec__model_find_holder(const specdec__model *m
     size_t k;
     int j;
 
-    own.suffix = specdec__model_own_suffix(m, vectors, i, size);
+    own.suffix = specdec__model_single_tensor_suffix(m, vectors, i, size);
     own.rows = specdec__model_tensor_rows(vectors, i, size);
     own.first_row = 0;
     for (k = 0; k < SPECDEC__COUNT(specdec__fused_table); k++) {
@@ -379,7 +379,7 @@ static specdec__tensor_holder specdec__model_find_holder(const specdec__model *m
             fused.first_row += j < i ? specdec__model_tensor_rows(vectors, j, size) : 0;
             fused.rows += specdec__model_tensor_rows(vectors, j, size);
         }
-        if (specdec__model_has_fused(m, layer, f, vectors, fused.rows, size))
+        if (specdec__model_file_has_fused_tensor(m, layer, f, vectors, fused.rows, size))
             return fused;
     }
     return own;
@@ -424,7 +424,7 @@ static specdec_result specdec__model_bind_matrices(specdec__model *m, int index,
             matrix->scale_tiles = matrix->scales ? matrix->run_tiles : 0;
             matrix->run_stride = holder.rows / SPECDEC__TILE_ROWS;
         }
-        specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen_experts : parts));
+        specdec__model_count_rows_read(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen_experts : parts));
     }
     return SPECDEC_OK;
 }

@@ -18,14 +18,14 @@ SPECDEC__INLINE void specdec__quant_unpack_nibbles(const unsigned char *packed, 
 }
 
 /* Returns half the value of an 8-bit power of two (E8M0): 2^(exponent - 128), exponent 0 to 255; subnormal below 2. */
-SPECDEC__INLINE float specdec__quant_half_of_e8m0(unsigned exponent)
+SPECDEC__INLINE float specdec__quant_e8m0_divided_by_2(unsigned exponent)
 {
     return specdec__float_from_bits(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
 }
 
 /* Returns half the value of an 8-bit float without a sign (E4M3: 4 bits of exponent, 3 of mantissa); byte 0x7f stands
    for 0. */
-SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
+SPECDEC__INLINE float specdec__quant_e4m3_divided_by_2(unsigned byte)
 {
     const unsigned exponent = byte >> 3 & 15, mantissa = byte & 7;
 
@@ -236,7 +236,7 @@ static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *cod
 }
 
 /* Returns the eight sign bits of which files hold seven: the eighth makes the number of set bits even. */
-SPECDEC__INLINE uint32_t specdec__quant_eight_signs(uint32_t seven)
+SPECDEC__INLINE uint32_t specdec__quant_add_eighth_sign_bit(uint32_t seven)
 {
     uint32_t parity = seven ^ seven >> 4;
 
@@ -283,7 +283,7 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
         uint32_t word = specdec__load_u32(group + 4);
 
         specdec__quant_store_eight_codes(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xxs_grid[group[i % 4]]),
-                                         specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+                                         specdec__quant_add_eighth_sign_bit(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
     }
@@ -315,7 +315,8 @@ static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *co
         uint64_t points = specdec__quant_iq3_magnitudes_of_points(grid[index[0]], grid[index[1]]);
 
         points = points * 8 + ones * 4 + ((points + ones) >> 3 & ones) * 2;
-        specdec__quant_store_eight_codes(points, specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+        specdec__quant_store_eight_codes(points, specdec__quant_add_eighth_sign_bit(word >> (i % 4 * 7) & 127),
+                                         codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.25f * (float)(2 * (word >> 28) + 1));
     }
@@ -354,7 +355,7 @@ static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *cod
         uint32_t word = specdec__load_u16(from->words[i]);
 
         specdec__quant_store_eight_codes(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xs_grid[word & 511]),
-                                         specdec__quant_eight_signs(word >> 9), codes + 8 * i);
+                                         specdec__quant_add_eighth_sign_bit(word >> 9), codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
@@ -386,7 +387,7 @@ static void specdec__quant_decode_mxfp4(const unsigned char *block, int8_t *code
     int i;
 
     (void)minimum;
-    scale[0] = specdec__quant_half_of_e8m0(from->exponent);
+    scale[0] = specdec__quant_e8m0_divided_by_2(from->exponent);
     specdec__quant_unpack_nibbles(from->nibbles, 0, codes);
     for (i = 0; i < 32; i++)
         codes[i] = specdec__quant_fp4_values[codes[i]];
@@ -401,7 +402,7 @@ static void specdec__quant_decode_nvfp4(const unsigned char *block, int8_t *code
 
     (void)minimum;
     for (i = 0; i < 4; i++)
-        scale[i] = specdec__quant_half_of_e4m3(from->scales[i]);
+        scale[i] = specdec__quant_e4m3_divided_by_2(from->scales[i]);
     for (i = 0; i < 64; i++)
         codes[i] = specdec__quant_fp4_values[from->nibbles[i / 16][i % 8] >> (i / 8 % 2 * 4) & 15];
 }

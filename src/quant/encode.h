@@ -61,9 +61,10 @@ SPECDEC__INLINE int specdec__quant_error_weights(const float *values, float *wei
 }
 
 /* Encodes 32 values as codes in [-half, half) and a scale d, a half float: the best one of those tried. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_scaled(const float *values, int half,
-                                                                            const float *peaks, int tries,
-                                                                            unsigned char *d, unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_codes_and_scale(const float *values, int half,
+                                                                                     const float *peaks, int tries,
+                                                                                     unsigned char *d,
+                                                                                     unsigned char *codes)
 {
     specdec__pair value[16], weight[16], weighted[16];
     float weights[32];
@@ -87,7 +88,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsi
     unsigned char codes[32];
     int i;
 
-    specdec__quant_encode_scaled(values, 8, specdec__quant_peaks_q4_0, 12, to->d, codes);
+    specdec__quant_encode_codes_and_scale(values, 8, specdec__quant_peaks_q4_0, 12, to->d, codes);
     for (i = 0; i < 16; i++)
         to->nibbles[i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
 }
@@ -113,7 +114,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_0(const float *values, unsi
     unsigned char codes[32];
     int i;
 
-    specdec__quant_encode_scaled(values, 16, specdec__quant_peaks_q5_0, 10, to->d, codes);
+    specdec__quant_encode_codes_and_scale(values, 16, specdec__quant_peaks_q5_0, 10, to->d, codes);
     for (i = 0; i < 32; i++)
         codes[i] = (unsigned char)(codes[i] + 16);
     specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
@@ -121,7 +122,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_0(const float *values, unsi
 
 /* Returns the scale of a group of Q6_K (16 values) with the smallest squared error, weighted by squared values, so that
    large values get the smallest errors. */
-SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
+SPECDEC__VECTORISE static float specdec__quant_fit_q6_k_scale(const float *values)
 {
     specdec__pair value[8], weight[8], weighted[8];
     float squares[16];
@@ -148,7 +149,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const 
     int i, g;
 
     for (g = 0; g < 16; g++)
-        scales[g] = specdec__quant_fit_q6_k(values + 16 * g);
+        scales[g] = specdec__quant_fit_q6_k_scale(values + 16 * g);
     specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_find_peak(16, scales) / -128));
     d = specdec__load_f16(to->d);
     for (g = 0; g < 16; g++) {
@@ -171,8 +172,8 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const 
 
 /* Computes the scale s >= 0 and minimum m that minimise the sum of weight * (value - (s * code - m))^2 over 32 values
    with codes from 0 to highest. m >= 0, unless is_free. */
-SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, int highest, int is_free,
-                                                         float *scale_out, float *minimum_out)
+SPECDEC__VECTORISE static void specdec__quant_fit_scale_and_minimum(const float *values, int highest, int is_free,
+                                                                    float *scale_out, float *minimum_out)
 {
     float low, high, above[32], weights[32];
     double sum = 0, value_sum = 0, best = -1, inverse[SPECDEC__QUANT_MAX_TRIES];
@@ -221,15 +222,16 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, in
 
 /* Encodes 32 values as codes from 0 to highest, a scale and a minimum, both half floats: value = scale * code +
    minimum. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_affine(const float *values, int highest,
-                                                                            unsigned char *d, unsigned char *minimum,
-                                                                            unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_codes_scale_minimum(const float *values,
+                                                                                         int highest, unsigned char *d,
+                                                                                         unsigned char *minimum,
+                                                                                         unsigned char *codes)
 {
     specdec__pair above[16], lowest;
     float scale, below;
     int i;
 
-    specdec__quant_fit_affine(values, highest, 1, &scale, &below);
+    specdec__quant_fit_scale_and_minimum(values, highest, 1, &scale, &below);
     specdec__store_u16(d, specdec__f16_from_float(scale));
     specdec__store_u16(minimum, specdec__f16_from_float(-below));
     lowest = specdec__quant_pair_of_equal(specdec__load_f16(minimum));
@@ -246,7 +248,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_1(const float *values, unsi
     unsigned char codes[32];
     int i;
 
-    specdec__quant_encode_affine(values, 15, to->d, to->minimum, codes);
+    specdec__quant_encode_codes_scale_minimum(values, 15, to->d, to->minimum, codes);
     for (i = 0; i < 16; i++)
         to->nibbles[i] = (unsigned char)(codes[i] | codes[i + 16] << 4);
 }
@@ -257,7 +259,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_1(const float *values, unsi
     specdec__block_q5_1 *to = (specdec__block_q5_1 *)(void *)block;
     unsigned char codes[32];
 
-    specdec__quant_encode_affine(values, 31, to->d, to->minimum, codes);
+    specdec__quant_encode_codes_scale_minimum(values, 31, to->d, to->minimum, codes);
     specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
 }
 
@@ -275,17 +277,16 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
 
 /* Encodes 256 values in eight groups as codes from 0 to highest: the best scale and minimum of every group, rounded to
    6 bits in units of d and dmin, half floats. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_groups(const float *values, int highest,
-                                                                            unsigned char *d_out,
-                                                                            unsigned char *dmin_out,
-                                                                            unsigned char *packed, unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void
+specdec__quant_encode_eight_groups(const float *values, int highest, unsigned char *d_out, unsigned char *dmin_out,
+                                   unsigned char *packed, unsigned char *codes)
 {
     float scales[8], minimums[8], d, dmin;
     specdec__pair above[16];
     int i, g, scale[8], minimum[8];
 
     for (g = 0; g < 8; g++)
-        specdec__quant_fit_affine(values + 32 * g, highest, 0, &scales[g], &minimums[g]);
+        specdec__quant_fit_scale_and_minimum(values + 32 * g, highest, 0, &scales[g], &minimums[g]);
     specdec__store_u16(d_out, specdec__f16_from_float(specdec__quant_find_peak(8, scales) / 63));
     specdec__store_u16(dmin_out, specdec__f16_from_float(specdec__quant_find_peak(8, minimums) / 63));
     d = specdec__load_f16(d_out);
@@ -309,7 +310,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsi
     unsigned char codes[256];
     int i;
 
-    specdec__quant_encode_groups(values, 15, to->d, to->dmin, to->scales, codes);
+    specdec__quant_encode_eight_groups(values, 15, to->d, to->dmin, to->scales, codes);
     for (i = 0; i < 128; i++)
         to->nibbles[i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
 }
@@ -321,7 +322,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsi
     unsigned char codes[256];
     int i, g;
 
-    specdec__quant_encode_groups(values, 31, to->d, to->dmin, to->scales, codes);
+    specdec__quant_encode_eight_groups(values, 31, to->d, to->dmin, to->scales, codes);
     for (i = 0; i < 32; i++)
         for (to->high[i] = 0, g = 0; g < 8; g++)
             to->high[i] = (unsigned char)(to->high[i] | codes[32 * g + i] >> 4 << g);
@@ -445,7 +446,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q2_0(const 
 
 /* Encodes 32 values as nibbles: the nearest 4-bit floats (E2M1) times 2 * unit, the smaller magnitude at a tie. Returns
    the sum of squared errors. */
-static double specdec__quant_fp4_nibbles(const float *values, double unit, unsigned char *nibbles)
+static double specdec__quant_encode_fp4_nibbles(const float *values, double unit, unsigned char *nibbles)
 {
     double error = 0;
     int i, k;
@@ -476,7 +477,8 @@ static SPECDEC__UNUSED void specdec__quant_encode_mxfp4(const float *values, uns
     memset(best, 0, sizeof best);
     to->exponent = 0;
     for (e = specdec__max_int(peak - 3, 0); e <= specdec__min_int(specdec__max_int(peak - 1, 0), 254); e++) {
-        error = specdec__quant_fp4_nibbles(values, (double)specdec__quant_half_of_e8m0((unsigned)e), nibbles);
+        error = specdec__quant_encode_fp4_nibbles(values, (double)specdec__quant_e8m0_divided_by_2((unsigned)e),
+                                                  nibbles);
         if (least < 0 || error < least) {
             least = error;
             to->exponent = (unsigned char)e;
@@ -493,7 +495,7 @@ typedef void specdec__quant_encoder(const float *values, unsigned char *block);
 
 /* Returns the encoder of a type. NULL for plain floats and for types that are only read. A function instead of a table,
    so that a program that encodes nothing links no encoder. */
-static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const specdec__quant_type *type)
+static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_find_encoder(const specdec__quant_type *type)
 {
 #ifdef SPECDEC_NO_ENCODERS
     (void)type;
@@ -536,5 +538,5 @@ static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type 
             specdec__store_u16(at + 2 * i, specdec__bf16_from_float(values[i]));
     else
         for (i = 0; i < elements / type->block; i++)
-            specdec__quant_encoder_of(type)(values + i * type->block, at + i * type->bytes);
+            specdec__quant_find_encoder(type)(values + i * type->block, at + i * type->bytes);
 }

@@ -11,7 +11,7 @@
 
 /* Returns the integer nearest to value (the even one at a tie) in [low, high], both below 2^50 in magnitude; low for a
    NaN. */
-SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double high)
+SPECDEC__INLINE double specdec__quant_nearest_integer(double value, double low, double high)
 {
     value = value > low ? value : low;
     value = value < high ? value : high;
@@ -21,7 +21,7 @@ SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double h
 /* Returns the integer nearest to value in [low, high], as an int. */
 SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
 {
-    return (int)specdec__quant_nearest(value, (double)low, (double)high);
+    return (int)specdec__quant_nearest_integer(value, (double)low, (double)high);
 }
 
 /* Returns 1 / value; 0 for 0. */
@@ -34,8 +34,8 @@ SPECDEC__INLINE specdec__pair specdec__quant_pair_of_equal(double value)
     return pair;
 }
 
-/* specdec__quant_nearest of both elements of a pair, plus SPECDEC__QUANT_ROUNDING: the low bits of such a sum are those
-   of the integer. */
+/* specdec__quant_nearest_integer of both elements of a pair, plus SPECDEC__QUANT_ROUNDING: the low bits of such a sum
+   are those of the integer. */
 #define SPECDEC__QUANT_ROUNDING specdec__quant_pair_of_equal(6755399441055744.0)
 SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, specdec__pair low,
                                                           specdec__pair high)
@@ -146,12 +146,14 @@ SPECDEC__INLINE void specdec__quant_add_to_sums(specdec__quant_sums *sums, specd
 
 /* The sums of every scale that an encoder tries for a group (a try). */
 typedef struct specdec__quant_try_sums {
-    /* by try: sums of weight * code * value, of weight * code^2, and of weight * code */
-    double code_value[SPECDEC__QUANT_MAX_TRIES], code_code[SPECDEC__QUANT_MAX_TRIES], code[SPECDEC__QUANT_MAX_TRIES];
+    double code_value[SPECDEC__QUANT_MAX_TRIES]; /* by try: sum of weight * code * value */
+    double code_code[SPECDEC__QUANT_MAX_TRIES];  /* by try: sum of weight * code^2 */
+    double code[SPECDEC__QUANT_MAX_TRIES];       /* by try: sum of weight * code */
 } specdec__quant_try_sums;
 
 /* Stores the sums of try t, even and odd elements added. */
-SPECDEC__INLINE void specdec__quant_store_try(specdec__quant_try_sums *trial, int t, const specdec__quant_sums *sums)
+SPECDEC__INLINE void specdec__quant_store_try_sums(specdec__quant_try_sums *trial, int t,
+                                                   const specdec__quant_sums *sums)
 {
     trial->code_value[t] = sums->code_value[0] + sums->code_value[1];
     trial->code_code[t] = sums->code_code[0] + sums->code_code[1];
@@ -178,7 +180,7 @@ SPECDEC__INLINE void specdec__quant_sum_tries_by_two(int pairs, const specdec__p
             specdec__quant_add_to_sums(&first, a - SPECDEC__QUANT_ROUNDING, weight ? weight + i : NULL, weighted[i]);
             specdec__quant_add_to_sums(&second, b - SPECDEC__QUANT_ROUNDING, weight ? weight + i : NULL, weighted[i]);
         }
-        specdec__quant_store_try(trial, t, &first);
-        specdec__quant_store_try(trial, t + 1, &second);
+        specdec__quant_store_try_sums(trial, t, &first);
+        specdec__quant_store_try_sums(trial, t + 1, &second);
     }
 }

@@ -17,18 +17,19 @@
    found. Together they are as long as the tiles. */
 #define SPECDEC__PLANE_UPPER 352 /* bytes of a block in the upper plane */
 #define SPECDEC__PLANE_LOWER 192 /* bytes of a block in the lower plane */
-#define SPECDEC__PLANE_MIDDLE 4  /* stands for l where only the upper plane is read */
+#define SPECDEC__PLANE_MIDDLE 4  /* stands for a code's lower three bits where only the upper plane is read */
 #define SPECDEC__SCREEN_MIN_ROWS 100000 /* an output matrix with fewer rows is not split */
 #define SPECDEC__PLANE_PARTS 4   /* parts of a row's columns; a row has a bound for each part */
 
 /* The lower plane's block that belongs to a block of the upper plane. */
-SPECDEC__INLINE const unsigned char *specdec__plane_lower(const unsigned char *planes, const unsigned char *upper)
+SPECDEC__INLINE const unsigned char *specdec__plane_find_lower_block(const unsigned char *planes,
+                                                                     const unsigned char *upper)
 {
     return planes - ((size_t)(upper - planes) / SPECDEC__PLANE_UPPER + 1) * SPECDEC__PLANE_LOWER;
 }
 
 /* Copies bit `bit` of each of 64 codes to bit `to` of the bytes of a line. */
-SPECDEC__INLINE void specdec__plane_put_bits(const unsigned char *codes, int bit, int to, unsigned char *line)
+SPECDEC__INLINE void specdec__plane_copy_bits(const unsigned char *codes, int bit, int to, unsigned char *line)
 {
     int i;
 
@@ -37,8 +38,8 @@ SPECDEC__INLINE void specdec__plane_put_bits(const unsigned char *codes, int bit
 }
 
 /* Splits block b of a matrix, counted through all tiles, into the two planes. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__planes_split(const unsigned char *block, size_t b,
-                                                                     unsigned char *planes)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__planes_split_block(const unsigned char *block, size_t b,
+                                                                           unsigned char *planes)
 {
     unsigned char *upper = planes + b * SPECDEC__PLANE_UPPER, *lower = planes - (b + 1) * SPECDEC__PLANE_LOWER, *line;
     int g, i, k;
@@ -50,9 +51,9 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__planes_split(const unsig
         line = upper + 32 + g / 2 * 64;
         for (i = 0; i < 64; i++)
             line[i] = (unsigned char)(line[i] | ((block[i] ^ 0x80) >> 4) << (g % 2 * 4));
-        specdec__plane_put_bits(block, 3, g, upper + 288);
+        specdec__plane_copy_bits(block, 3, g, upper + 288);
         for (k = 0; k < 3; k++)
-            specdec__plane_put_bits(block, k, g, lower + k * 64);
+            specdec__plane_copy_bits(block, k, g, lower + k * 64);
     }
 }
 
@@ -63,7 +64,7 @@ static SPECDEC__UNUSED double specdec__plane_square_root(double x)
 }
 
 /* An upper bound of x >= 0 as a bfloat16; infinity for NaN and for x >= 1e38. */
-static SPECDEC__UNUSED uint16_t specdec__plane_round_up(double x)
+static SPECDEC__UNUSED uint16_t specdec__plane_round_up_to_bf16(double x)
 {
     float value;
 
@@ -75,8 +76,8 @@ static SPECDEC__UNUSED uint16_t specdec__plane_round_up(double x)
 
 /* The bounds of a row of Q8_0 (blocks), one for each part of its columns, out (SPECDEC__PLANE_PARTS): see
    >>forward/screen. part: the part of each column. */
-static SPECDEC__UNUSED void specdec__planes_bound(const unsigned char *row, int blocks, const unsigned char *part,
-                                                  uint16_t *out)
+static SPECDEC__UNUSED void specdec__planes_compute_row_bounds(const unsigned char *row, int blocks,
+                                                               const unsigned char *part, uint16_t *out)
 {
     double lost[SPECDEC__PLANE_PARTS] = {0}, all = 0, rest = 0, rounding;
     int b, i;
@@ -95,12 +96,12 @@ static SPECDEC__UNUSED void specdec__planes_bound(const unsigned char *row, int 
         rest += lost[i];
     rounding = (double)(blocks + 8) * 4.8e-7 * (specdec__plane_square_root(all) + specdec__plane_square_root(rest));
     for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
-        out[i] = specdec__plane_round_up(specdec__plane_square_root(lost[i]) + rounding);
+        out[i] = specdec__plane_round_up_to_bf16(specdec__plane_square_root(lost[i]) + rounding);
 }
 
 /* Divides columns into parts by the weight of the norm before the matrix: the larger a column's weight, the more of a
    state's energy lies in it, and the smaller its part. norm NULL: columns are divided in order. */
-static SPECDEC__UNUSED void specdec__planes_parts(const float *norm, int columns, unsigned char *part)
+static SPECDEC__UNUSED void specdec__planes_divide_columns(const float *norm, int columns, unsigned char *part)
 {
     int i, k, before;
 

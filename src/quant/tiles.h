@@ -103,8 +103,8 @@ SPECDEC__INLINE void specdec__quant_transpose_words(const unsigned char *from, s
 
 /* Interleaves 16 bytes of each of 16 rows, `step` bytes apart: unit 0 of every row, then unit 1, and so on. to: 256
    bytes. */
-SPECDEC__INLINE void specdec__quant_interleave_sixteen(int unit, const unsigned char *from, size_t step,
-                                                       unsigned char *to)
+SPECDEC__INLINE void specdec__quant_interleave_16_bytes(int unit, const unsigned char *from, size_t step,
+                                                        unsigned char *to)
 {
     specdec__words words[16], spare, *w = words;
     int i, k;
@@ -159,7 +159,7 @@ SPECDEC__INLINE void specdec__quant_interleave_field(int unit, size_t size, size
     for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__TILE_ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0; /* 16 bytes would pass the block's end: begin earlier */
-        specdec__quant_interleave_sixteen(unit, from + i - back, row_bytes, left == 16 ? to : part);
+        specdec__quant_interleave_16_bytes(unit, from + i - back, row_bytes, left == 16 ? to : part);
         if (left < 16)
             memcpy(to, part + back * SPECDEC__TILE_ROWS, left * SPECDEC__TILE_ROWS);
     }

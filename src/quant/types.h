@@ -183,7 +183,7 @@ typedef struct specdec__block_q2_k { unsigned char scales[16], two_bits[64], d[2
 typedef struct specdec__block_q3_k { unsigned char high[32], two_bits[64], scales[12], d[2]; } specdec__block_q3_k;
 typedef struct specdec__block_q4_k { unsigned char d[2], dmin[2], scales[12], nibbles[128]; } specdec__block_q4_k;
 typedef struct specdec__block_q5_k {
-    unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128]; /* high: fifth bits of codes */
+    unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128]; /* scales: 6-bit factors; high: fifth bits */
 } specdec__block_q5_k;
 typedef struct specdec__block_q6_k { unsigned char nibbles[128], two_bits[64], scales[16], d[2]; } specdec__block_q6_k;
 typedef struct specdec__block_iq2_xxs { unsigned char d[2], groups[8][8]; } specdec__block_iq2_xxs;

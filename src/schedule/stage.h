@@ -26,7 +26,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage
         return SPECDEC_OK;
     }
     if (order->kind == SPECDEC__ORDER_KEEP) {
-        specdec__forward_commit_keeping(c, stage->view, order->path, order->n, order->stay, order->first);
+        specdec__forward_commit_and_keep_nodes(c, stage->view, order->path, order->n, order->stay, order->first);
         return SPECDEC_OK;
     }
     stage->failed |= !specdec__view_reserve_and_notify(stage->view, &c->kv, end);

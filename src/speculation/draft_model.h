@@ -131,8 +131,8 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
     for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
-    drafts->extended_count = specdec__forward_commit_keeping(c, &m->views[at], c->path, count, stay,
-                                                             drafts->extended_count);
+    drafts->extended_count = specdec__forward_commit_and_keep_nodes(c, &m->views[at], c->path, count, stay,
+                                                                    drafts->extended_count);
 }
 
 /* Makes the draft model run on at most `threads` threads of a pool from now on. */

@@ -162,9 +162,9 @@ static void specdec__retrieve_add_segment_attention(specdec__context *c, specdec
     if (t->few_dimensions)
         specdec__retrieve_score_by_few_dimensions(c, t, keys);
     else
-        specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
-                                             SPECDEC__KEYS, specdec__forward_query_column(c, t->layer, 0, t->query),
-                                             t->count);
+        specdec__forward_compute_tile_scores(
+            c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim, SPECDEC__KEYS,
+            specdec__forward_column_of_rotated_query(c, t->layer, 0, t->query), t->count);
     for (q = 0; q < t->count; q++, chunks += r->candidates) {
         for (k = 0; k < a->length; k++)
             weights[k] = specdec__forward_get_score(c, t->scratch, q, a->from + k);

@@ -310,7 +310,7 @@ static SPECDEC__UNUSED void specdec__settle_compute_needed_logits(specdec__conte
     w.vocab = c->output->rows;
     w.row = c->logits + (size_t)column * (size_t)w.vocab;
     w.column = column;
-    w.groups = specdec__screen_groups(c->output);
+    w.groups = specdec__screen_count_groups(c->output);
     w.largest = c->screen.largest + (size_t)column * (size_t)w.groups;
     w.allowed = need->allowed;
     w.found = found;

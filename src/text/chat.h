@@ -257,7 +257,7 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_format_by_
 static SPECDEC__UNUSED const char *specdec__chat_find_missing_token_text(const specdec__chat_format *format,
                                                                          const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     const char *tokens[SPECDEC__CHAT_TOKENS];
     int missing = 0, i;
     uint32_t id;
@@ -267,10 +267,10 @@ static SPECDEC__UNUSED const char *specdec__chat_find_missing_token_text(const s
         missing |= tokens[i] ? 1 << i : 0;
     }
     for (id = 0; id < v->count && missing; id++) {
-        const specdec__bytes text = specdec__cursor_string(&c);
+        const specdec__bytes text = specdec__cursor_read_string(&c);
 
         for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
-            if (missing >> i & 1 && specdec__bytes_are(text, tokens[i]))
+            if (missing >> i & 1 && specdec__bytes_equal_string(text, tokens[i]))
                 missing &= ~(1 << i);
     }
     for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)

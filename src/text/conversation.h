@@ -583,7 +583,7 @@ static int specdec__conversation_contains_mark(specdec__bytes text, const char *
    calls; else a row whose mark is a token of the vocabulary; NULL: no row fits. */
 static const specdec__calls *specdec__conversation_find_call_row(specdec__bytes text, const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     size_t k;
     uint32_t id;
 
@@ -592,12 +592,12 @@ static const specdec__calls *specdec__conversation_find_call_row(specdec__bytes 
             specdec__conversation_contains_mark(text, SPECDEC__CALL_TEXT(&specdec__call_table[k], BEGIN)))
             return &specdec__call_table[k];
     for (id = 0; id < v->count; id++) {
-        const specdec__bytes token = specdec__cursor_string(&c);
+        const specdec__bytes token = specdec__cursor_read_string(&c);
 
         for (k = 0; k < SPECDEC__COUNT(specdec__call_table) && token.size > 4; k++)
             if ((specdec__call_table[k].form == SPECDEC__CALLS_JSON ||
                  specdec__call_table[k].form == SPECDEC__CALLS_PYTHON) &&
-                specdec__bytes_are(token, SPECDEC__CALL_TEXT(&specdec__call_table[k], BEGIN)))
+                specdec__bytes_equal_string(token, SPECDEC__CALL_TEXT(&specdec__call_table[k], BEGIN)))
                 return &specdec__call_table[k];
     }
     return NULL;

@@ -51,12 +51,12 @@ static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, con
     v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
     memset(v->fim, 0xff, sizeof v->fim); /* -1 */
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
-    if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
+    if (specdec__bytes_equal_string(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tokenizer.ggml.model is %.*s, which %s leaves out of this build", (int)model.size,
                              (const char *)model.data, SPECDEC__VOCAB_IS_BPE(0) ? "SPECDEC_NO_SPM" : "SPECDEC_NO_BPE");
 #endif
-    if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_SPM) && specdec__bytes_are(model, "llama")) {
+    if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_SPM) && specdec__bytes_equal_string(model, "llama")) {
         v->model = SPECDEC__VOCAB_SPM;
         v->unknown = 0;
         v->bos = 1;
@@ -64,9 +64,9 @@ static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, con
         v->add_bos = v->add_space_prefix = 1;
         return SPECDEC_OK;
     }
-    if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_are(model, "gemma4"))
+    if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_equal_string(model, "gemma4"))
         v->model = SPECDEC__VOCAB_BPE_OF_CHARACTERS;
-    else if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_are(model, "gpt2"))
+    else if (SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) && specdec__bytes_equal_string(model, "gpt2"))
         v->model = SPECDEC__VOCAB_BPE;
     else
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -78,11 +78,11 @@ static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, con
 /* Returns the text of token `id` by a walk over the texts of all tokens before it, as long as there is no index. */
 static specdec__bytes specdec__vocab_find_text_without_index(const specdec__vocab *v, uint32_t id)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
 
     while (id--)
-        specdec__cursor_string(&c);
-    return specdec__cursor_string(&c);
+        specdec__cursor_read_string(&c);
+    return specdec__cursor_read_string(&c);
 }
 
 /* Returns the name of a vocabulary's pre-tokenizer, recognised by the number of merges and the text of one token; NULL:
@@ -93,8 +93,8 @@ static const char *specdec__vocab_recognise_pre_tokenizer(const specdec__vocab *
 
     for (i = 0; i < SPECDEC__COUNT(specdec__known_vocabularies); i++)
         if (specdec__known_vocabularies[i].merges == merges && specdec__known_vocabularies[i].id < v->count &&
-            specdec__bytes_are(specdec__vocab_find_text_without_index(v, specdec__known_vocabularies[i].id),
-                               specdec__known_vocabularies[i].text))
+            specdec__bytes_equal_string(specdec__vocab_find_text_without_index(v, specdec__known_vocabularies[i].id),
+                                        specdec__known_vocabularies[i].text))
             return specdec__known_vocabularies[i].words;
     return NULL;
 }
@@ -111,7 +111,7 @@ static specdec_result specdec__vocab_read_pre_tokenizer(specdec__vocab *v, const
 
     if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
         return result;
-    v->pre_tokenizer_source = words.data && !specdec__bytes_are(words, "default");
+    v->pre_tokenizer_source = words.data && !specdec__bytes_equal_string(words, "default");
     if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* this tokenizer has only one pre-tokenizer */
         words.data = (const unsigned char *)"gemma4";
         words.size = strlen("gemma4");
@@ -162,8 +162,8 @@ static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
 /* Does tokenizing drop the white space behind the special token with this text? */
 static int specdec__vocab_token_strips_space(const specdec__vocab *v, specdec__bytes text)
 {
-    return v->strips_space && !specdec__bytes_are(text, "<unk>") && !specdec__bytes_are(text, "<s>") &&
-           !specdec__bytes_are(text, "<|endoftext|>");
+    return v->strips_space && !specdec__bytes_equal_string(text, "<unk>") &&
+           !specdec__bytes_equal_string(text, "<s>") && !specdec__bytes_equal_string(text, "<|endoftext|>");
 }
 
 /* The byte offset of a fill-in-the-middle token's id in specdec__vocab. */
@@ -295,18 +295,18 @@ static int specdec__vocab_single_byte_of_text(const specdec__vocab *v, specdec__
    no_merge_crosses_space, special_count. The first walk finds tokens on which the types of other tokens depend. */
 static void specdec__vocab_set_fields_from_texts(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_token_text(specdec__cursor_string(&c));
+        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_token_text(specdec__cursor_read_string(&c));
 
         v->marks_present |= row ? row->presence : 0;
     }
-    c = specdec__cursor_at_start(v->texts, v->texts_size);
+    c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     v->no_merge_crosses_space = 1;
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__cursor_string(&c);
+        specdec__bytes text = specdec__cursor_read_string(&c);
 
         if (text.size > v->longest_bytes)
             v->longest_bytes = (uint32_t)text.size;
@@ -351,7 +351,7 @@ static specdec_result specdec__vocab_reserve_indexes(specdec__vocab *v, specdec_
    them. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_tokens(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_begin_at_start(v->texts, v->texts_size);
     uint32_t id, specials = 0;
 
     memset(v->byte_token, 0xff, 256 * sizeof *v->byte_token);
@@ -360,7 +360,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         int type, byte;
 
         v->text_offset[id] = (uint32_t)c.offset;
-        text = specdec__cursor_string(&c);
+        text = specdec__cursor_read_string(&c);
         type = specdec__vocab_type_of_text(v, id, text);
         byte = specdec__vocab_single_byte_of_text(v, text);
         if (byte >= 0 && v->byte_token[byte] < 0)
@@ -433,11 +433,11 @@ static void specdec__vocab_find_end_tokens(specdec__vocab *v)
    no token is skipped; of equal merges the first counts. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
-    specdec__cursor c = specdec__cursor_at_start(merges->items, merges->bytes);
+    specdec__cursor c = specdec__cursor_begin_at_start(merges->items, merges->bytes);
     uint32_t rank;
 
     for (rank = 0; rank < v->merge_count; rank++) {
-        specdec__bytes text = specdec__cursor_string(&c), left = text, right = text;
+        specdec__bytes text = specdec__cursor_read_string(&c), left = text, right = text;
         const unsigned char *space = NULL;
         uint32_t *pair = v->merges + 2 * (size_t)rank;
         int32_t a = -1, b = -1;

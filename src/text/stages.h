@@ -546,7 +546,7 @@ static const specdec__pre_tokenizer *specdec__pre_tokenizer_find(specdec__bytes 
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__pre_tokenizers); i++)
-        if (specdec__bytes_are(name, specdec__pre_tokenizers[i].name))
+        if (specdec__bytes_equal_string(name, specdec__pre_tokenizers[i].name))
             return &specdec__pre_tokenizers[i];
     return NULL;
 }

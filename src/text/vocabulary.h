@@ -221,7 +221,7 @@ static const struct specdec__vocab_known_text *specdec__vocab_find_known_token_t
         !memchr(">][", text.data[text.size - 1], 3))
         return NULL;
     for (i = 0; i < SPECDEC__COUNT(specdec__vocab_known_texts); i++)
-        if (specdec__bytes_are(text, specdec__vocab_known_texts[i].text))
+        if (specdec__bytes_equal_string(text, specdec__vocab_known_texts[i].text))
             return &specdec__vocab_known_texts[i];
     return NULL;
 }

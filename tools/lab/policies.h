@@ -66,7 +66,7 @@ static inline void policy_scores(const specdec__context *step, const specdec__kv
                 query[q] = (size_t)((at + q) / group * layer->shape.heads + head * group + (at + q) % group);
             if (tiles)
                 specdec__forward_compute_tile_scores(&c, s, keys, at_keys->dim, SPECDEC__KEYS,
-                                                     specdec__forward_query_column(&c, layer, 0, head * group) + at, some);
+                                                     specdec__forward_column_of_rotated_query(&c, layer, 0, head * group) + at, some);
             else
                 specdec__forward_compute_scores(&c, s, floats, (size_t)at_keys->dim, 0, SPECDEC__KEYS, floats, query, some);
             for (q = 0; q < some; q++)
