@@ -18482,7 +18482,8 @@ static void specdec__vocab_set_fields_from_texts(specdec__vocab *v)
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_token_text(specdec__cursor_read_string(&c));
+        const specdec__bytes text = specdec__cursor_read_string(&c);
+        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_token_text(text);
 
         v->marks_present |= row ? row->presence : 0;
     }
@@ -55529,7 +55530,8 @@ static int specdec__engine_count_lane_threads(const specdec_config *c)
     specdec__drafter_kind kind;
 
     return !specdec__in_cluster(c) && specdec__source_is_given(&c->draft) &&
-           specdec__drafter_write_named_kind(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_async_draft_threads(c, &kind) &&
+           specdec__drafter_write_named_kind(&kind, SPECDEC_DRAFT_MODEL) &&
+           specdec__engine_async_draft_threads(c, &kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
@@ -64975,7 +64977,8 @@ static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved,
     file.loads = 1;
     for (i = 0; i < SPECDEC__SPANS; i++) {
         specdec__view_assign_slots(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys);
-        specdec__view_copy_keys_from_or_to_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys, &file);
+        specdec__view_copy_keys_from_or_to_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys,
+                                                &file);
     }
     if (specdec__states_exist(&kv->states) && keys)
         specdec__state_make_slot_current(&t->view.state, &kv->states, keys, specdec__kv_take_state_slot(kv));

@@ -23,7 +23,7 @@ static void gather(sorted *out, const specdec_part *part)
                    : part->kind == SPECDEC_PART_THOUGHT ? &out->thought_size
                    : part->kind == SPECDEC_PART_NAME    ? &out->name_size[call]
                                                         : &out->arguments_size[call];
-    const size_t room = part->kind == SPECDEC_PART_NAME ? sizeof out->name[0] : ROOM;
+    const size_t room = part->kind == SPECDEC_PART_NAME ? sizeof out->name[0] : (size_t)ROOM;
 
     out->wrong |= (part->kind >= SPECDEC_PART_NAME) != (part->call >= 0) || part->call > 3;
     if (part->call >= out->calls)

@@ -381,7 +381,7 @@ static void test_texts(void)
 static void test_bits(void)
 {
     static const int batches[] = {1, 5, 64};
-    static const specdec_sampling greedy;
+    static specdec_sampling greedy;
     int k, isa, threads, b;
 
     TEST("proposals have the same bits with every instruction set, number of threads and width");
@@ -597,7 +597,7 @@ static void test_damage(void)
                 memset(f.data + place, 0xff, 4); /* a float that is none */
             memcpy(old, f.data + field->at, (size_t)field->width);
             for (byte = 0; byte < field->width; byte++)
-                f.data[field->at + (size_t)byte] ^= maker_random(&random) % 3 ? 0 : (unsigned char)(1u << maker_random(&random) % 8);
+                f.data[field->at + (size_t)byte] ^= (unsigned char)(maker_random(&random) % 3 ? 0 : 1u << maker_random(&random) % 8);
             c.draft.size = i % 8 ? size : (size_t)(maker_random(&random) % size);
             failure.text[0] = 0;
             if (!specdec_memory_needed(&c, &bytes, &failure) && bytes < (size_t)1 << 28 && (block = malloc(bytes)) != NULL &&
@@ -632,7 +632,7 @@ static void test_damage(void)
 /* Logits of an assistant behind a text. */
 static void root_of(const maker_recipe *r, guess *g)
 {
-    static const specdec_sampling greedy;
+    static specdec_sampling greedy;
     file target = make_target(&pairs[5]), draft = random_file(r);
     const specdec_config c = config_of(&target, &draft);
     int32_t text[31];

@@ -213,12 +213,12 @@ static const specdec_sampling samplings[] = {
     {.temperature = 0.7f, .top_p = 0.9f, .repetition_penalty = 1.1f, .repetition_window = 32, .seed = 4},
     {.temperature = 1.0f, .min_p = 0.1f, .repetition_penalty = 1.1f, .repetition_window = -1, .seed = 5, .biases = biases, .bias_count = 2},
     {.temperature = 1.0f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repetition_penalty = 0.9f, .repetition_window = 8, .seed = 6},
-    {.temperature = 0.9f, .frequency_penalty = 0.3f, .presence_penalty = 0.2f, .dry_multiplier = 0.8f, .seed = 7},
+    {.temperature = 0.9f, .seed = 7, .frequency_penalty = 0.3f, .presence_penalty = 0.2f, .dry_multiplier = 0.8f},
     {.dry_multiplier = 2.0f, .dry_base = 1.2f, .dry_allowed_length = 1, .dry_breakers = "e"},
-    {.temperature = 1.2f, .typical_p = 0.8f, .xtc_probability = 0.5f, .xtc_threshold = 0.05f, .seed = 8},
-    {.temperature = 1.0f, .top_n_sigma = 1.5f, .temperature_range = 0.5f, .seed = 9},
-    {.temperature = 1.1f, .mirostat_tau = 3.0f, .mirostat_rate = 0.3f, .seed = 10},
-    {.temperature = 1.3f, .top_p = 0.9f, .top_k = 30, .dry_multiplier = 0.5f, .seed = 11, .samplers = {SPECDEC_SAMPLER_TEMPERATURE, SPECDEC_SAMPLER_TOP_P, SPECDEC_SAMPLER_DRY, SPECDEC_SAMPLER_TOP_K}}};
+    {.temperature = 1.2f, .seed = 8, .typical_p = 0.8f, .xtc_probability = 0.5f, .xtc_threshold = 0.05f},
+    {.temperature = 1.0f, .seed = 9, .top_n_sigma = 1.5f, .temperature_range = 0.5f},
+    {.temperature = 1.1f, .seed = 10, .mirostat_tau = 3.0f, .mirostat_rate = 0.3f},
+    {.temperature = 1.3f, .top_k = 30, .top_p = 0.9f, .seed = 11, .dry_multiplier = 0.5f, .samplers = {SPECDEC_SAMPLER_TEMPERATURE, SPECDEC_SAMPLER_TOP_P, SPECDEC_SAMPLER_DRY, SPECDEC_SAMPLER_TOP_K}}};
 static const int trees[][2] = {{0, 0}, {2, 2}, {5, 5}, {8, 3}, {16, 4}, {32, 32}, {64, 6}, {3, 2}, {9, 2}};
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))

@@ -540,7 +540,7 @@ static int ask_chain(asked *a, int count, int levels)
     CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, levels, NULL), SPECDEC_OK);
     for (i = 0; i <= levels; i++)
         p->drafts.depth[i] = i;
-    i = a->drafter->kind.fill_tree(a->drafter, &p->request, &p->drafts, &failure);
+    i = (int)a->drafter->kind.fill_tree(a->drafter, &p->request, &p->drafts, &failure);
     CHECK_EQUAL_INT(i, SPECDEC_OK);
     return !i;
 }

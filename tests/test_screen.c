@@ -97,7 +97,7 @@ static void make_states(int kind, int n)
 /* Makes both of a matrix of this kind. */
 static int make(int kind, int n)
 {
-    static const specdec_hooks hooks;
+    static specdec_hooks hooks;
     specdec_error error;
     int i, k;
 
@@ -348,7 +348,7 @@ int main(int argc, char **argv)
     static specdec__panel panels[2];
     static unsigned char tile[2 * SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4], memory[1 << 20];
     specdec__arena arena = {NULL, 0, 0};
-    static const specdec_hooks hooks;
+    static specdec_hooks hooks;
     specdec_error error;
     int i;
 

@@ -533,7 +533,8 @@ static int specdec__engine_count_lane_threads(const specdec_config *c)
     specdec__drafter_kind kind;
 
     return !specdec__in_cluster(c) && specdec__source_is_given(&c->draft) &&
-           specdec__drafter_write_named_kind(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_async_draft_threads(c, &kind) &&
+           specdec__drafter_write_named_kind(&kind, SPECDEC_DRAFT_MODEL) &&
+           specdec__engine_async_draft_threads(c, &kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 

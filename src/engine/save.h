@@ -483,7 +483,8 @@ static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved,
     file.loads = 1;
     for (i = 0; i < SPECDEC__SPANS; i++) {
         specdec__view_assign_slots(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys);
-        specdec__view_copy_keys_from_or_to_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys, &file);
+        specdec__view_copy_keys_from_or_to_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys,
+                                                &file);
     }
     if (specdec__states_exist(&kv->states) && keys)
         specdec__state_make_slot_current(&t->view.state, &kv->states, keys, specdec__kv_take_state_slot(kv));

@@ -299,7 +299,8 @@ static void specdec__vocab_set_fields_from_texts(specdec__vocab *v)
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_token_text(specdec__cursor_read_string(&c));
+        const specdec__bytes text = specdec__cursor_read_string(&c);
+        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_token_text(text);
 
         v->marks_present |= row ? row->presence : 0;
     }
