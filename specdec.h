@@ -8569,7 +8569,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_run(int type,
     }
 }
 
-/* Multiplies 256 values of one tile, then 256 of the other: two streams read more bytes from memory than one. */
+/* Multiplies 256 values of each row of one tile by the columns, then 256 of the other tile, and so on: memory delivers
+   more bytes a second when two places are read by turns. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_tiles(int type, int vnni,
                                                                          const specdec__tiles *tiles, int blocks,
                                                                          const specdec__columns *x, int block,
@@ -16469,7 +16470,7 @@ static const struct {
 /* Unicode's characters as runs of one class, in order: (length - 1) << 4 | class, or, for 16 and more characters, 15 <<
    4 | class and two bytes of length - 16. specdec__text_run_index: code point and offset of every 64th run. */
 /* BEGIN unicode: written by tools/make-unicode.js, do not edit */
-/* Unicode 17.0 */
+/* Runs of characters of Unicode 17.0. */
 static const unsigned char specdec__text_runs[] = {
     128, 67, 240, 2, 0, 3, 39, 8, 87, 8, 55, 146, 23, 40, 23, 245, 10, 0, 39, 8, 7, 8, 246, 10, 0, 7, 8, 7, 8, 80, 3,
     240, 10, 0, 3, 7, 72, 7, 24, 1, 7, 8, 0, 56, 18, 8, 6, 23, 8, 2, 1, 7, 34, 7, 245, 7, 0, 8, 101, 246, 8, 0, 8, 118,
@@ -29839,8 +29840,9 @@ static uint32_t specdec__dfa_write_edges(const specdec__dfa *d, uint32_t state, 
     return count;
 }
 
-/* Minimises a DFA and appends its states as records. ends: (32) state behind the closing quote for each label; NULL:
-   accepting states end the rule. Returns the first state. places: receives the record of each state, or NULL. */
+/* Minimises a DFA and appends its states as records. ends: (32) for each number that an accepting state can carry, the
+   state behind the closing quote; NULL: accepting states end the rule. places: receives the record of each state, or
+   NULL. Returns the first state. */
 static uint32_t specdec__dfa_write_records(specdec__build *b, specdec__dfa *d, const uint32_t *ends, uint32_t **places)
 {
     uint32_t *place, i, call = 0, at;
@@ -39451,7 +39453,7 @@ static int specdec__model_can_screen(const specdec__model *m, int always)
            output->rows >= (always ? 1 : SPECDEC__SCREEN_MIN_ROWS) && m->fact[SPECDEC__LOGIT_SCALE] > 0;
 }
 
-/* Returns the bytes of the bounds of a matrix in planes. */
+/* Returns the bytes of memory for the row bounds (specdec__row_bounds) of a matrix that is split into two planes. */
 static size_t specdec__model_row_bounds_bytes(const specdec__matrix *matrix)
 {
     return (size_t)specdec__matrix_count_tiles(matrix) * SPECDEC__TILE_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
@@ -43569,8 +43571,8 @@ static void specdec__recurrent_plan_walk(specdec__context *c, specdec__recurrent
     part->step_count = m->steps - part->first_step;
 }
 
-/* Chooses the slots that a part's state is read from and written to: the same slot if no other view refers to it, else
-   a new one, for which kept views may be evicted. Returns 0 when there is no slot. */
+/* Chooses the slots that the state of a part (one view's rows in the step) is read from and written to: the same slot
+   if no other view refers to it, else a new one, for which kept views may be evicted. Returns 0 when there is no slot. */
 static int specdec__recurrent_choose_slots(specdec__context *c, specdec__recurrent_part *part)
 {
     const specdec__states *s = &c->kv.states;
@@ -53686,7 +53688,8 @@ typedef struct specdec__tune_drafter {
                                                            accepted */
 } specdec__tune_drafter;
 
-/* What was measured of the load: the prompt tokens that are prefilled in steps in which other sequences decode. */
+/* Measured seconds that the load adds to a step. The load: prompt tokens that are prefilled in steps in which other
+   sequences decode. */
 typedef struct specdec__tune_load {
     double row, key;     /* seconds that a prompt token adds to a step, and seconds of each key that it attends to; 0:
                             not measured */

@@ -84,7 +84,7 @@ function table() {
         else
             bytes.push(15 << 4 | kind, length - SHORTEST_LONG & 255, length - SHORTEST_LONG >> 8);
     });
-    return [BEGIN, `/* Unicode ${process.versions.unicode} */`,
+    return [BEGIN, `/* Runs of characters of Unicode ${process.versions.unicode}. */`,
         'static const unsigned char specdec__text_runs[] = {', ...numbers(bytes), '',
         'static const struct {', '    uint32_t code, at;', '} specdec__text_run_index[] = {', ...numbers(marks), END].join('\n');
 }

@@ -883,8 +883,9 @@ static uint32_t specdec__dfa_write_edges(const specdec__dfa *d, uint32_t state, 
     return count;
 }
 
-/* Minimises a DFA and appends its states as records. ends: (32) state behind the closing quote for each label; NULL:
-   accepting states end the rule. Returns the first state. places: receives the record of each state, or NULL. */
+/* Minimises a DFA and appends its states as records. ends: (32) for each number that an accepting state can carry, the
+   state behind the closing quote; NULL: accepting states end the rule. places: receives the record of each state, or
+   NULL. Returns the first state. */
 static uint32_t specdec__dfa_write_records(specdec__build *b, specdec__dfa *d, const uint32_t *ends, uint32_t **places)
 {
     uint32_t *place, i, call = 0, at;

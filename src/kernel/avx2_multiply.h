@@ -199,7 +199,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_run(int type,
     }
 }
 
-/* Multiplies 256 values of one tile, then 256 of the other: two streams read more bytes from memory than one. */
+/* Multiplies 256 values of each row of one tile by the columns, then 256 of the other tile, and so on: memory delivers
+   more bytes a second when two places are read by turns. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_tiles(int type, int vnni,
                                                                          const specdec__tiles *tiles, int blocks,
                                                                          const specdec__columns *x, int block,

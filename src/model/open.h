@@ -171,7 +171,7 @@ static int specdec__model_can_screen(const specdec__model *m, int always)
            output->rows >= (always ? 1 : SPECDEC__SCREEN_MIN_ROWS) && m->fact[SPECDEC__LOGIT_SCALE] > 0;
 }
 
-/* Returns the bytes of the bounds of a matrix in planes. */
+/* Returns the bytes of memory for the row bounds (specdec__row_bounds) of a matrix that is split into two planes. */
 static size_t specdec__model_row_bounds_bytes(const specdec__matrix *matrix)
 {
     return (size_t)specdec__matrix_count_tiles(matrix) * SPECDEC__TILE_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);

@@ -62,7 +62,8 @@ typedef struct specdec__tune_drafter {
                                                            accepted */
 } specdec__tune_drafter;
 
-/* What was measured of the load: the prompt tokens that are prefilled in steps in which other sequences decode. */
+/* Measured seconds that the load adds to a step. The load: prompt tokens that are prefilled in steps in which other
+   sequences decode. */
 typedef struct specdec__tune_load {
     double row, key;     /* seconds that a prompt token adds to a step, and seconds of each key that it attends to; 0:
                             not measured */

@@ -41,7 +41,7 @@ static const struct {
 /* Unicode's characters as runs of one class, in order: (length - 1) << 4 | class, or, for 16 and more characters, 15 <<
    4 | class and two bytes of length - 16. specdec__text_run_index: code point and offset of every 64th run. */
 /* BEGIN unicode: written by tools/make-unicode.js, do not edit */
-/* Unicode 17.0 */
+/* Runs of characters of Unicode 17.0. */
 static const unsigned char specdec__text_runs[] = {
     128, 67, 240, 2, 0, 3, 39, 8, 87, 8, 55, 146, 23, 40, 23, 245, 10, 0, 39, 8, 7, 8, 246, 10, 0, 7, 8, 7, 8, 80, 3,
     240, 10, 0, 3, 7, 72, 7, 24, 1, 7, 8, 0, 56, 18, 8, 6, 23, 8, 2, 1, 7, 34, 7, 245, 7, 0, 8, 101, 246, 8, 0, 8, 118,
