@@ -86,7 +86,7 @@ static void specdec__recurrent_plan_walk(specdec__context *c, specdec__recurrent
 }
 
 /* Chooses the slots that the state of a part (one view's rows in the step) is read from and written to: the same slot
-   if no other view refers to it, else a new one, for which kept views may be evicted. Returns 0 when there is no slot. */
+   if no other view refers to it, else a new one, for which kept views may be evicted. Returns 0 if there is no slot. */
 static int specdec__recurrent_choose_slots(specdec__context *c, specdec__recurrent_part *part)
 {
     const specdec__states *s = &c->kv.states;
