@@ -339,7 +339,8 @@ bench: $(BUILD)/specdec-bench
 
 # Examples whose names say little elsewhere stay here.
 PREFIX = /usr/local
-INSTALLED = $(filter-out classify$(EXE) embedded$(EXE) extract$(EXE) fork$(EXE) hello$(EXE) talk$(EXE),$(PROGRAMS))
+INSTALLED = $(filter-out classify$(EXE) embedded$(EXE) extract$(EXE) fork$(EXE) hello$(EXE) talk$(EXE) \
+    $(patsubst tools/lab/%.c,%$(EXE),$(wildcard tools/lab/*.c)),$(PROGRAMS))
 VERSION = $(shell sed -n 's/^.define SPECDEC_VERSION "\(.*\)"/\1/p' specdec.h)
 UNDER = $(DESTDIR)$(PREFIX)
 PACKAGE = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|'

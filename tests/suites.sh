@@ -95,7 +95,7 @@ END
 for name_of_suite; do
     case $name_of_suite in
     compilers) needs g++ clang && suite compilers bash .ci/compilers ;;
-    options) make -s build/hello && suite options env JOBS=2 sh tests/run.sh tests/test_sizes.sh tests/test_options.sh tests/test_include.sh \
+    options) make -s all && suite options env JOBS=2 sh tests/run.sh tests/test_sizes.sh tests/test_options.sh tests/test_include.sh \
         tests/test_bindings.sh tests/test_install.sh ;;
     full) suite full make -s check-full ;;
     asan) suite asan quickly sanitized asan gcc "-fsanitize=address -DSPECDEC_SANITIZE_KERNELS" test_conformance test_engine test_pool ;;
